@@ -526,3 +526,17 @@ def test_derivatives_pass_through_jit():
     assert repr(back) == "<transposed with 1 arrays>"
     with sw.checking_leaks():
         sw.jit(lambda x: sw.vjp(jnp.sin, x)[1])(V)
+
+
+ALL_SAVED = functools.partial(sw.checkpoint, policy=sw.checkpoint_policies.everything_saveable)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, sw.jit, ALL_SAVED])
+def test_residuals_that_are_results_are_one_array(wrap):
+    f = wrap(jnp.exp)
+    x = jnp.ones(4)
+    before = {id(a) for a in sw.live_arrays()}
+    y, pull = sw.vjp(f, x)
+    assert [id(a) for a in sw.live_arrays() if id(a) not in before] == [id(y)]
+    np.testing.assert_allclose(pull(jnp.ones(4))[0], np.exp(np.ones(4)), rtol=1e-6)
+    assert len(sw.make_jaxpr(lambda x: sw.vjp(f, x)[1](x))(x).eqns[0].outvars) == 1

@@ -292,9 +292,7 @@ def test_the_program_prints_and_checks():
         == """\
 { lambda ; a:f32[3] b:f32[5,3]. let
     c:f32[3] d:f32[5,3] = scan[
-      body={ lambda ; a:f32[3] b:f32[3]. let
-          c:f32[3] = add a b
-        in (c, a) }
+      jaxpr={ lambda ; e:f32[3] f:f32[3]. let g:f32[3] = add e f in (g, e) }
       num_consts=0
       num_carry=1
       length=5

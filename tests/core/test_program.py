@@ -10,7 +10,8 @@ import pytest
 import shardwise as sw
 from shardwise._src.core.checker import ProgramError, check_program
 from shardwise._src.core.op import OPS, Op
-from shardwise._src.core.program import Equation, Literal, Program, Var, _names
+from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.core.program_text import _names
 from shardwise._src.core.program_tools import equation_count, without_dead_code
 from shardwise._src.ops.basis import reduce_sum, reshape
 from shardwise._src.ops.cast import convert_element_type
@@ -76,9 +77,7 @@ def test_text_of_several_results_and_of_dtypes():
 def test_text_of_constants():
     constant = EAGER.array(np.ones(3, np.float32))
     program = staged(lambda x: [add(x, constant)], VECTOR)
-    assert str(program) == (
-        "{ lambda a:f32[3] ; b:f32[3]. let\n    c:f32[3] = add b a\n  in (c,) }"
-    )
+    assert str(program) == ("{ lambda a:f32[3]; b:f32[3]. let\n    c:f32[3] = add b a\n  in (c,) }")
 
 
 def test_text_of_nothing():

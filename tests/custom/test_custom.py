@@ -184,10 +184,10 @@ def test_a_staged_call_is_a_readable_equation_that_checks():
 { lambda ; a:f32[3] b:f32[3]. let
     c:f32[3] = custom_jvp_call[
       rule=f
-      program={ lambda ; a:f32[3] b:f32[3]. let
-          c:f32[3] = sin a
-          d:f32[3] = mul c b
-        in (d,) }
+      call_jaxpr={ lambda ; d:f32[3] e:f32[3]. let
+          f:f32[3] = sin d
+          g:f32[3] = mul f e
+        in (g,) }
       num_consts=0
     ] a b
   in (c,) }"""

@@ -85,6 +85,10 @@ def test_equations_are_made():
     assert used == [True, False] and len(pruned.outvars) == 1
     pruned, used = pe.dce_jaxpr(dead, [False, True], instantiate=True)
     assert used == [True, True] and not pruned.eqns
+    closed = sw.make_jaxpr(lambda x, y: sw.jit(lambda *xs: (*xs, xs[0] + 1))(x, y)[2])(1.0, 2.0)
+    pruned, used = pe.dce_jaxpr(closed.jaxpr, [True])
+    assert used == [True, False] and len(pruned.eqns[0].outvars) == 1
+    core.check_jaxpr(pruned)
 
 
 def test_types():

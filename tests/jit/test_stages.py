@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import re
+
 import jax
 import jax.numpy
 import numpy as np
@@ -10,6 +13,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import ShapeDtypeStruct, stages
+from shardwise._src.base.config import sharded_linalg_min_size_bytes
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise.interpreters.mlir import module_to_string
 from shardwise.sharding import NamedSharding, SingleDeviceSharding, use_abstract_mesh
@@ -74,10 +78,54 @@ def test_located_texts_name_arguments_and_results():
         module = module_to_string(lowered.compiler_ir())
         for text in (located, module):
             assert "loc(\"x['a']\")" in text and 'loc("y")' in text
+        for text in (located, module, lowered.as_text()):
             assert "jax.result_info = \"result['both'][0]\"" in text
             assert "jax.result_info = \"result['sum']\"" in text
-        assert "result_info" not in lowered.as_text()
+        assert "loc(" not in lowered.as_text() and "result_info" not in lowered.plan.text
     assert "loc(" not in module_to_string(lowered.compiler_ir(), enable_debug_info=False)
+
+
+def test_texts_are_of_the_program_that_is_compiled():
+    a = sw.device_put(np.eye(4, dtype=np.float32), sharding("x"))
+    with sharded_linalg_min_size_bytes(1):
+        lowered = sw.jit(jnp.linalg.cholesky).lower(a)
+    assert "shardwise_matrices" in lowered.plan.text
+    for text in (lowered.as_text(), lowered.as_text(debug_info=True)):
+        assert "shardwise_matrices" in text
+
+
+def _every(x, y, *rest, k=None, **named):
+    return x, y, rest, k, named
+
+
+class WithoutSignature:
+    __signature__ = "unknown"
+
+    def __call__(self, *args, **kwargs):
+        return args, kwargs
+
+
+@pytest.mark.parametrize(
+    ("f", "args", "kwargs", "options"),
+    [
+        (_every, ({"a": V}, V, V, [V, V]), {"k": V, "z": {"q": V}, "b": V}, {}),
+        (_every, (), {"x": V, "y": V, "z": V}, {}),
+        (_every, (V, 2, 3, V, V), {"z": V}, {"static_argnums": (1, 2)}),
+        (functools.partial(_every, V), (V, V), {"z": V}, {}),
+        (WithoutSignature(), (V, V), {"z": V}, {}),
+    ],
+    ids="every keywords static partial unknown".split(),
+)
+def test_arguments_have_the_names_that_jax_gives_them(f, args, kwargs, options):
+    def names(jit):
+        text = jit(f, **options).lower(*args, **kwargs).as_text(debug_info=True)
+        known = dict(re.findall(r"^(#loc\d*) = (.*)$", text, re.MULTILINE))
+        main = next(line for line in text.splitlines() if "@main" in line)
+        return [known.get(n, n) for n in re.findall(r"%arg\d+:.*? loc\((#?\w+|\".*?\")\)", main)]
+
+    found = [n.removeprefix("loc(").removesuffix(")") for n in names(sw.jit)]
+    assert found == [n.removeprefix("loc(").removesuffix(")") for n in names(jax.jit)]
+    assert found
 
 
 def test_analyses():

@@ -204,9 +204,9 @@ def test_one_that_equals_nothing_is_traced_each_time_and_kept_within_bounds(monk
     assert len(traces) == before
 
 
-def test_names_of_arguments_that_have_none():
+def test_names_of_arguments_that_have_no_parameter():
     f = sw.jit(lambda *xs, **more: xs[0], static_argnums=1, static_argnames="mode")
-    for args, named, name in (((V, [1]), {}, "args[1]"), ((V, 2), {"mode": []}, "mode")):
+    for args, named, name in (((V, [1]), {}, "xs[1]"), ((V, 2), {"mode": []}, "more['mode']")):
         with pytest.raises(ValueError, match="static argument") as caught:
             f(*args, **named)
         assert str(caught.value).startswith(f"jit of <lambda>: static argument {name} is [")

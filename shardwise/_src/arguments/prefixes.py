@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.messages.argument_names import argument_name
+from shardwise._src.messages.argument_names import Parameters
 from shardwise._src.messages.formatting import pluralize
 from shardwise._src.messages.tree_paths import prefix_difference
 from shardwise._src.runtime.pytree import flatten
@@ -44,7 +44,7 @@ def broadcast_to_arguments(
     prefix: Any,
     args: tuple,
     what: str,
-    parameters: Sequence[str],
+    parameters: Parameters,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> list[Any]:
     """`broadcast_prefix` for the positional arguments of a call, which messages name.
@@ -57,12 +57,13 @@ def broadcast_to_arguments(
         raise ValueError(_other_count(what, len(prefix), len(args), parameters))
     out: list[Any] = []
     for i, (entry, arg) in enumerate(zip(prefix, args, strict=True)):
-        out += broadcast_prefix(entry, arg, what, is_leaf, argument_name(parameters, i))
+        out += broadcast_prefix(entry, arg, what, is_leaf, parameters.at(i))
     return out
 
 
-def _other_count(what: str, count: int, given: int, parameters: Sequence[str]) -> str:
-    names = f" ({', '.join(parameters[:given])})" if 0 < given <= len(parameters) else ""
+def _other_count(what: str, count: int, given: int, parameters: Parameters) -> str:
+    known = map(parameters.at, range(given))
+    names = f" ({', '.join(known)})" if given and parameters.kinds is not None else ""
     return (
         f"{what} has {pluralize(count, 'entry', 'entries')}, but the call has "
         f"{pluralize(given, 'positional argument')}{names}; a tuple must have one entry for "

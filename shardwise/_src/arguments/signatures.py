@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.messages.argument_names import name_of, names_of, parameters_of
+from shardwise._src.messages.argument_names import name_of, parameters_of
 from shardwise._src.messages.formatting import join, pluralize, short_repr
 
 
@@ -31,10 +31,9 @@ def both(fun: Callable, nums: Any, names: Any, kind: str) -> tuple[tuple[int, ..
     nums, names = as_tuple(nums), as_tuple(names)
     if not nums and not names:
         return (), ()
-    parameters = names_of(fun)
+    found, parameters, _ = parameters_of(fun)
     _check_kinds(nums, names, kind)
     nums = tuple(map(int, nums))
-    found = parameters_of(fun)
     if found is not None:
         _check_range(fun, found, nums, len(parameters), kind)
         _check_names(fun, found, names, kind)

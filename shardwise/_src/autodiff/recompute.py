@@ -193,13 +193,13 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     parts = remat_split(params["program"], unknown, params["policy"])
     known_args, rest_args = partition(args, unknown)
     outs: list[Any] = []
-    if parts.known.outvars or parts.known.effects:
-        outs = interpreter.known(call, known_args, {"program": parts.known})
-    count = parts.unknown_out.count(False)
-    residuals = parts.residuals(known_args, outs[count:])
+    known, places = parts.distinct()
+    if known.outvars or known.effects:
+        outs = interpreter.known(call, known_args, {"program": known})
+    residuals = parts.residuals(known_args, [outs[k] for k in places])
     new = {**params, "program": parts.rest, "differentiated": True}
     rest = interpreter.record(op, (*residuals, *rest_args), new)
-    return merge(parts.unknown_out, rest, outs[:count])
+    return merge(parts.unknown_out, rest, outs[: parts.unknown_out.count(False)])
 
 
 def _lower(

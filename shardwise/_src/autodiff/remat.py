@@ -16,7 +16,12 @@ from shardwise._src.control.bodies import body_cache_of, check_function, leaf, s
 from shardwise._src.core.infer import as_arraylike, is_array, is_operand, type_of
 from shardwise._src.core.program import Literal, Program, Var
 from shardwise._src.core.structure import shared
-from shardwise._src.messages.argument_names import argument_names, name_of, names_of
+from shardwise._src.messages.argument_names import (
+    Parameters,
+    argument_names,
+    name_of,
+    parameters_of,
+)
 from shardwise._src.messages.formatting import pluralize, short_repr, to_register
 from shardwise._src.messages.source import describe
 from shardwise._src.messages.tracebacks import hides_frames
@@ -132,9 +137,9 @@ class _Fixed:
     def call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         return self.fun(*join(self.places, self.static, args), **kwargs, **self.named)
 
-    def parameters(self) -> list[str]:
-        """Names of the positional arguments that are not static."""
-        return split(names_of(self.fun), self.places)[1]
+    def parameters(self) -> Parameters:
+        """The parameters, for calls without static arguments."""
+        return parameters_of(self.fun).without(self.places)
 
     def key(self) -> tuple:
         values = (*self.static, *self.named.values())
@@ -214,7 +219,7 @@ def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[Arra
         return [*linearize(flat, xs, "linearize", name_of(fun))[1].captured]
 
     program, _ = stage(residuals, [type_of(x) for x in values], name=name_of(fun))
-    names = argument_names(args, kwargs, names_of(fun))
+    names = argument_names(args, kwargs, parameters_of(fun))
     return _sources(program, names)
 
 

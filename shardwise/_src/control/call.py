@@ -59,12 +59,12 @@ def partial_eval_call(
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
     known_args, rest_args = partition(args, unknown)
-    outs = interpreter.known(known or op, known_args, params | facts | {"program": parts.known})
-    count = len(parts.unknown_out) - sum(parts.unknown_out)
-    residuals = parts.residuals(known_args, outs[count:])
+    program, places = parts.distinct()
+    outs = interpreter.known(known or op, known_args, params | facts | {"program": program})
+    residuals = parts.residuals(known_args, [outs[k] for k in places])
     left = params | (rest_params or {}) | {"program": parts.rest}
     rest = interpreter.record(op, (*residuals, *rest_args), left)
-    return merge(parts.unknown_out, rest, outs[:count])
+    return merge(parts.unknown_out, rest, outs[: parts.unknown_out.count(False)])
 
 
 def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list[Any]:

@@ -160,7 +160,7 @@ def checkify(
     @functools.wraps(f)
     @hides_frames
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
-        leaves, tree = flat_arguments(args, kwargs, lambda: function.parameters)
+        leaves, tree = flat_arguments(args, kwargs, function.moving)
         if any(map(is_ref, leaves)):  # used unchanged, as if captured
             flat = functools.wraps(f)(lambda *xs: _called(f, *tree.unflatten(xs)))
             free = [x for x in leaves if not is_ref(x)]

@@ -120,7 +120,7 @@ def dce_jaxpr(
     instantiate: arguments that remain in any case; for all, or for each.
     """
     outputs = [a for a, used in zip(jaxpr.outvars, used_outputs, strict=True) if used]
-    equations = without_dead_code(outputs, list(jaxpr.eqns))
+    equations = without_dead_code(outputs, list(jaxpr.eqns), _pruned)
     needed = {a for e in equations for a in e.invars if isinstance(a, Var)}
     needed |= {a for a in outputs if isinstance(a, Var)}
     arguments = jaxpr.invars
@@ -149,11 +149,15 @@ def dce_jaxpr_call_rule(
     the equation without unused operands and results."""
     if not any(used_outputs) and not eqn.effects:
         return [False] * len(eqn.invars), None
-    name = next(k for k, v in eqn.params.items() if isinstance(v, Program))
-    program, used = dce_jaxpr(eqn.params[name], used_outputs)
+    program, used = dce_jaxpr(next(eqn.programs()), used_outputs)
     inputs = [a for a, u in zip(eqn.invars, used, strict=True) if u]
     outputs = [v for v, u in zip(eqn.outvars, used_outputs, strict=True) if u]
-    return used, Equation(eqn.op, inputs, outputs, {**eqn.params, name: program}, eqn.site)
+    params = eqn.params | {eqn.op.programs[0]: program}
+    return used, eqn.replace(invars=inputs, outvars=outputs, params=params)
+
+
+def _pruned(eqn: Equation, used_outputs: list[bool]) -> Equation:
+    return eqn if all(used_outputs) else dce_jaxpr_call_rule(used_outputs, eqn)[1] or eqn
 
 
 class _Refusing(dict[Any, Any]):

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from shardwise._src.base.context import NamedAxis
 from shardwise._src.base.flags import FLAGS, USER_CONTEXTS
-from shardwise._src.messages.argument_names import argument_name, name_of, names_of
+from shardwise._src.messages.argument_names import name_of, parameters_of
 from shardwise._src.messages.tree_paths import tree_text
 
 _OTHER_TREE = "the arguments have the pytree structure"
@@ -123,13 +123,11 @@ def _of_contexts(new: Any, old: Any) -> list[str]:
 def _of_statics(fun: Callable, new: Any, old: Any) -> list[str]:
     if new == old:
         return []
-    parameters = names_of(fun)
+    parameters = parameters_of(fun)
 
     def by_name(static: Any) -> dict[str, list[Any]]:
-        numbered: dict[str, list[Any]] = {
-            argument_name(parameters, i): rest for i, *rest in static[0]
-        }
-        return numbered | {name: rest for name, *rest in static[1]}
+        numbered: dict[str, list[Any]] = {parameters.at(i): rest for i, *rest in static[0]}
+        return numbered | {parameters.keyword(name): rest for name, *rest in static[1]}
 
     ours, theirs = by_name(new), by_name(old)
     lines = []

@@ -229,7 +229,7 @@ class Jitted(Generic[P, R]):
         if self._options.has_static:
             static, args, kwargs = self._function.split(args, kwargs)
             flat = None
-        leaves, tree = flat or flat_arguments(args, kwargs, self._names)
+        leaves, tree = flat or flat_arguments(args, kwargs, self._function.moving)
         if not eager:
             return self._call_staged(Call(leaves, tree, static))
         if self._options.device is not None and not any(map(is_ref, leaves)):
@@ -253,10 +253,6 @@ class Jitted(Generic[P, R]):
         if run is None:
             run = self._compile(key, Call(leaves, tree, static, named))
         return run(leaves)
-
-    def _names(self) -> Sequence[str]:
-        """The names of the positional arguments that are not static."""
-        return self._options.moving(self._function.parameters)
 
     def _known(self, key: tuple) -> Callable[[Sequence[Any]], Any] | None:
         """The function that runs calls with a key."""

@@ -13,7 +13,7 @@ from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
 from shardwise._src.base.lazy import public
 from shardwise._src.core.program import Program
-from shardwise._src.messages.argument_names import name_of
+from shardwise._src.messages.argument_names import Parameters, name_of
 from shardwise._src.messages.formatting import join
 from shardwise._src.runtime.backend import devices
 from shardwise._src.runtime.pytree import flatten
@@ -94,14 +94,10 @@ class Options(NamedTuple):
         shardings = [None if s is None else _flat(s) for s in self[:2]]
         return *shardings, *self[2:], exact(self.compiler_options)
 
-    def moving(self, parameters: Sequence[str]) -> list[str]:
-        """The positional parameters that are not static."""
-        return [p for i, p in enumerate(parameters) if i not in self.static_argnums]
-
-    def shardings_in(self, what: str, tree: Any, parameters: Sequence[str]) -> list[Any] | None:
+    def shardings_in(self, what: str, tree: Any, parameters: Parameters) -> list[Any] | None:
         """The requested sharding or format of each argument, if there is one.
 
-        what: the transform and the function, for messages; parameters: all positional ones.
+        what: the transform and the function, for messages; parameters: of the function.
         """
         if self.in_shardings is None:
             return None
@@ -114,8 +110,8 @@ class Options(NamedTuple):
             )
         asked, what = self.in_shardings, f"{what}: in_shardings"
         wanted = tuple(asked) if isinstance(asked, list) else asked
-        moving = self.moving(parameters)
-        found = broadcast_to_arguments(wanted, args, what, moving, is_sharding_leaf)
+        own = parameters.without(self.static_argnums)
+        found = broadcast_to_arguments(wanted, args, what, own, is_sharding_leaf)
         return [as_boundary(s, what) for s in found]
 
     def shardings_out(

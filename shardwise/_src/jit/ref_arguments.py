@@ -15,7 +15,7 @@ from shardwise._src.jit.options import FromProgram, Options
 from shardwise._src.jit.stages import Traced
 from shardwise._src.jit.staging import Call, Stageable, Staged
 from shardwise._src.jit.static_arguments import split_static
-from shardwise._src.messages.argument_names import argument_names, names_of
+from shardwise._src.messages.argument_names import argument_names, parameters_of
 from shardwise._src.messages.formatting import pluralize
 from shardwise._src.refs.passing import functional, lent, reject_parts
 from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of, write_back
@@ -172,7 +172,7 @@ def _with_first_values(options: Options, count: int) -> Options:
 
 
 def _names(fun: Callable, args: tuple, kwargs: dict) -> Callable[[], list[str]]:
-    return lambda: argument_names(args, kwargs, names_of(fun))
+    return lambda: argument_names(args, kwargs, parameters_of(fun))
 
 
 def mapped_with_refs(

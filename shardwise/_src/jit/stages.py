@@ -34,6 +34,7 @@ from shardwise._src.jit.described_devices import (
 )
 from shardwise._src.jit.options import compiler_overrides
 from shardwise._src.lowering.layouts_and_memory import bare
+from shardwise._src.lowering.module import Labels
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tree_paths import paths_in
 from shardwise._src.running.plan import ModulePlan, plan_module
@@ -288,32 +289,34 @@ class Lowered(OfTraced):
 
         Args:
           dialect: "stablehlo", which is compiled, or a translation: "hlo", or the former "mhlo".
-          debug_info: whether it contains the user's source lines, and names of arguments and
-            results.
+          debug_info: whether it contains the user's source lines and names of arguments.
         """
         if dialect not in (None, "stablehlo", "hlo", "mhlo"):
             raise ValueError(
                 f"as_text: unknown dialect {dialect!r}; expected 'stablehlo', 'hlo' or 'mhlo'."
             )
-        text = self._located() if debug_info else self.plan.text
+        if dialect == "hlo" and not debug_info:
+            return hlo_computation(self.plan.text).as_hlo_text()
+        text = self._labeled(debug_info)
         if dialect == "mhlo":
             return str(as_mhlo(text))
         if dialect != "hlo":
             return text
-        found = hlo_computation(text)
-        return found.as_hlo_module().to_string() if debug_info else found.as_hlo_text()
+        return hlo_computation(text).as_hlo_module().to_string()
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
         """The runtime's own object: an MLIR module or, for "hlo", an XLA computation."""
         if dialect == "mhlo":
-            return as_mhlo(self.plan.text)
-        text = self.as_text(None if dialect == "hlo" else dialect, debug_info=dialect != "hlo")
-        return hlo_computation(text) if dialect == "hlo" else parsed(text)
+            return as_mhlo(self._labeled(False))
+        if dialect == "hlo":
+            return hlo_computation(self.plan.text)
+        return parsed(self.as_text(dialect, debug_info=True))
 
-    def _located(self) -> str:
+    def _labeled(self, lines: bool) -> str:
+        """The text with names of results; lines: also with source lines and names of arguments."""
         traced = self.traced
-        names = [traced.names[i] for i in traced.kept]
-        return self.plan.located(names, paths_in("result", traced.out_tree))
+        names = [traced.names[i] for i in traced.kept] if lines else []
+        return self.plan.labeled(Labels(names, paths_in("result", traced.out_tree), lines))
 
     def cost_analysis(self) -> dict[str, float]:
         """XLA's estimate for the entire program, before it is partitioned and optimized."""

@@ -34,7 +34,13 @@ from shardwise._src.jit.cache_miss_explain import is_full, log_miss
 from shardwise._src.jit.options import NO_OPTIONS, Options
 from shardwise._src.jit.static_arguments import incomparable, merged, split_static, unhashable
 from shardwise._src.jit.trace_cache import CacheGroup, TraceCache, cache_group_of, code_in, leads_to
-from shardwise._src.messages.argument_names import argument_names, flat_arguments, name_of, names_of
+from shardwise._src.messages.argument_names import (
+    Parameters,
+    argument_names,
+    flat_arguments,
+    name_of,
+    parameters_of,
+)
 from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.ops.create import no_value
 from shardwise._src.refs.refs import Ref, keepable, reject_returned, values_of, write_back
@@ -144,9 +150,12 @@ class Stageable:
         return f"jit of {self.name}"
 
     @functools.cached_property
-    def parameters(self) -> tuple[str, ...]:
-        """The names of the positional parameters."""
-        return names_of(self.fun)
+    def parameters(self) -> Parameters:
+        return parameters_of(self.fun)
+
+    def moving(self) -> Parameters:
+        """The parameters, for calls without static arguments."""
+        return self.parameters.without(self.options.static_argnums)
 
     @staticmethod
     def keep(table: dict[tuple, Any], key: tuple, value: Any) -> None:
@@ -175,8 +184,7 @@ class Stageable:
         static = None
         if self.options.has_static:
             static, args, kwargs = self.split(args, kwargs)
-        names = self.options.moving
-        leaves, tree = apart(*flat_arguments(args, kwargs, lambda: names(self.parameters)))
+        leaves, tree = apart(*flat_arguments(args, kwargs, self.moving))
         return Call(self.checked(leaves, tree, abstract=True), tree, static)
 
     def split(self, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
@@ -191,7 +199,7 @@ class Stageable:
     def names(self, leaves: Sequence[Any], tree: Any) -> list[str]:
         """A name for each leaf of a call."""
         args, kwargs = unflattened(tree, leaves, lambda x: None)
-        return argument_names(args, kwargs, self.options.moving(self.parameters))
+        return argument_names(args, kwargs, self.moving())
 
     def checked(
         self, leaves: Sequence[Any], tree: Any, *, staged: bool = False, abstract: bool = False

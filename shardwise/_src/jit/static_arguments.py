@@ -6,13 +6,13 @@ They are compared by `==`, by class, and by the sign of zeros: a program made fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from shardwise._src.base.caches import exact
 from shardwise._src.base.positions import join, split
 from shardwise._src.jit.options import Options
-from shardwise._src.messages.argument_names import argument_name
+from shardwise._src.messages.argument_names import Parameters
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer, escaped
@@ -38,18 +38,18 @@ def merged(static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
     return tuple(full), kwargs | {k: v for k, _, v in static[1]}
 
 
-def _name(where: int | str, parameters: Sequence[str]) -> str:
-    return where if isinstance(where, str) else argument_name(parameters, where)
+def _name(where: int | str, parameters: Parameters) -> str:
+    return parameters.keyword(where) if isinstance(where, str) else parameters.at(where)
 
 
 def _kind(value: Any) -> str:
     return type(value).__name__
 
 
-def unhashable(what: str, parameters: Sequence[str], static: Any, error: Exception) -> Exception:
+def unhashable(what: str, parameters: Parameters, static: Any, error: Exception) -> Exception:
     """The error for a static argument that is unhashable, or `error`.
 
-    what: the transform and the function; parameters: names of the positional ones.
+    what: the transform and the function; parameters: of the function.
     """
     for where, _, value in (*static[0], *static[1]):
         inner = _without_hash(value)
@@ -94,7 +94,7 @@ def _traced(name: str, x: Tracer) -> Exception:
 
 
 def incomparable(
-    what: str, parameters: Sequence[str], static: Any, known: Iterable[Any]
+    what: str, parameters: Parameters, static: Any, known: Iterable[Any]
 ) -> ValueError | None:
     """The error for a static argument whose `==` fails against one of the `known` ones."""
     for other in known:

@@ -43,10 +43,11 @@ from shardwise._src.types.tiling import Tiling
 
 
 class Labels(NamedTuple):
-    """The names of arguments and results in a text with source locations."""
+    """The names of arguments and results in a text. lines: whether it has source locations."""
 
-    arguments: Sequence[str]
-    results: Sequence[str]
+    arguments: Sequence[str] = ()
+    results: Sequence[str] = ()
+    lines: bool = True
 
 
 Located: TypeAlias = bool | Labels | list[Any]
@@ -248,7 +249,7 @@ def module_and_results(
     An unspecified result that may be sharded unevenly gets the propagated sharding; its buffer has
     to be padded accordingly. The others stay unspecified (None).
 
-    located: whether the text has source locations of the user's code; with labels, it also names
+    located: whether the text has source locations of the user's code; labels also name
              arguments and results; a list collects the equations, and lines are then named by the
              equation's index in it.
     mesh:    over the devices; see `Meshes`.
@@ -327,6 +328,9 @@ def _emitted(
 ) -> str:
     if isinstance(located, list):  # the text is emitted a second time
         located.clear()
+    labels = Labels()
+    if isinstance(located, Labels):
+        labels, located = located, located.lines
     check_dtypes(program, platform)
     storage.check(program.name, platform)
     emitter = (
@@ -336,8 +340,7 @@ def _emitted(
     )
     emitter.host_numbers = host_functions(program)
     emitter.platform = platform
-    scoped = located is True or isinstance(located, Labels)
-    if scoped or (source.names_used and has_names(program)):
+    if located is True or (source.names_used and has_names(program)):
         emitter.scope = f"jit({program.name})"
     count = len(constants)
     in_types = [type_of(c) for c in constants] + list(program.in_types)
@@ -356,7 +359,6 @@ def _emitted(
     given = storage.outs or (USUAL,) * len(out_rows)
     results = [_left(emitter, *row, slot) for row, slot in zip(out_rows, given, strict=True)]
     donors = [False] * count + (list(donated) or [False] * len(program.invars))
-    labels = located if isinstance(located, Labels) else Labels([], [])
     places = [f" loc({quoted(name)})" for name in labels.arguments] or [""] * len(program.invars)
     places = [""] * count + places
     ins = ", ".join(

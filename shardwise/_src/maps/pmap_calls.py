@@ -16,7 +16,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.jit.staging import is_like_type, struct_of
 from shardwise._src.jit.static_arguments import unhashable
 from shardwise._src.maps.mapped_axes import axis_of, size_of
-from shardwise._src.messages.argument_names import argument_names, names_of
+from shardwise._src.messages.argument_names import argument_names, parameters_of
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
@@ -90,7 +90,7 @@ def checked(
     own: Options, args: tuple[Any, ...], kwargs: dict[str, Any], described: bool = False
 ) -> Call:
     """Checks the arguments of a call. described: whether types may be in place of arrays."""
-    what, parameters = own.what, names_of(own.fun)
+    what, parameters = own.what, parameters_of(own.fun)
     static = own.numbers(args)
     fixed, rest = split(args, static)
     try:
@@ -100,7 +100,7 @@ def checked(
         raise unhashable(what, parameters, (rows, ()), error) from None
     dynamic = tuple(rest)
     leaves, tree = flatten((dynamic, kwargs))
-    others = [p for i, p in enumerate(parameters) if i not in static]
+    others = parameters.without(static)
     names = argument_names(dynamic, kwargs, others)
     axes = _without(own.in_axes, static, len(args))
     dims = broadcast_to_arguments(axes, dynamic, f"{what}: in_axes", others)

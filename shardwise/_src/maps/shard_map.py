@@ -23,7 +23,7 @@ from shardwise._src.maps.shard_map_op import ShardMapParams
 from shardwise._src.maps.shard_map_op import shard_map as shard_map_op
 from shardwise._src.maps.shard_specs import check_spec, checked_out_specs, is_leaf, part_type
 from shardwise._src.maps.shard_types import in_types, inside
-from shardwise._src.messages.argument_names import argument_names, name_of, names_of
+from shardwise._src.messages.argument_names import argument_names, name_of, parameters_of
 from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
@@ -141,7 +141,7 @@ def shard_map(
         given: list[Any] | None = None
         if in_specs is not Infer:
             where = f"{what}: in_specs"
-            given = broadcast_to_arguments(in_specs, args, where, names_of(f), is_leaf)
+            given = broadcast_to_arguments(in_specs, args, where, parameters_of(f), is_leaf)
 
         def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
             if given is None:
@@ -184,7 +184,7 @@ def on_parts(
     place = NamedSharding(mesh, PartitionSpec())
     leaves, tree = flatten(args)
     dynamic = [i for i in range(len(leaves)) if not (static and static[i])]
-    names = argument_names(args, {}, names_of(f))
+    names = argument_names(args, {}, parameters_of(f))
     names = [names[i] for i in dynamic]
     values = [
         leaves[i] if is_ref(leaves[i]) else as_input(leaves[i], what, lambda k=k: names[k])

@@ -11,7 +11,7 @@ from shardwise._src.arguments.signatures import check_function
 from shardwise._src.core.program import Program
 from shardwise._src.maps.mapped_axes import axis_of
 from shardwise._src.maps.shard_map import Infer, inferred, mesh_of, on_parts, reject_keywords
-from shardwise._src.messages.argument_names import name_of, names_of
+from shardwise._src.messages.argument_names import name_of, parameters_of
 from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in
@@ -76,7 +76,7 @@ def smap(
         def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
             if in_axes is Infer:
                 return inferred(what, "in_axes", values, mesh, (axis_name,))
-            dims = broadcast_to_arguments(in_axes, args, f"{what}: in_axes", names_of(f))
+            dims = broadcast_to_arguments(in_axes, args, f"{what}: in_axes", parameters_of(f))
             return [
                 _spec(axis_of(what, lambda: [*names], i, x, d), axis_name)
                 for i, (x, d) in enumerate(zip(values, dims, strict=True))

@@ -18,7 +18,12 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.jit.ref_arguments import mapped_with_refs
 from shardwise._src.maps.mapped_axes import axis_of, size_of
 from shardwise._src.maps.vmappables import RULES, has_rules, is_spec, mapped_by_rules
-from shardwise._src.messages.argument_names import argument_names, flat_arguments, name_of, names_of
+from shardwise._src.messages.argument_names import (
+    argument_names,
+    flat_arguments,
+    name_of,
+    parameters_of,
+)
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.source import transforming
 from shardwise._src.messages.tracebacks import hides_frames
@@ -84,11 +89,11 @@ def vmap(
         if RULES and any(map(has_rules, flatten((args, kwargs), has_rules)[0])):
             axis = axis_name, axis_size, spmd_axis_name
             return mapped_by_rules(fun, what, (axes, out_axes), axis, args, kwargs)
-        leaves, tree = flat_arguments(args, kwargs, lambda: names_of(fun))
+        leaves, tree = flat_arguments(args, kwargs, lambda: parameters_of(fun))
         if isinstance(axes, int) and not kwargs:
             dims: list[Any] = [axes] * len(leaves)
         else:
-            dims = broadcast_to_arguments(axes, args, f"{what}: in_axes", names_of(fun))
+            dims = broadcast_to_arguments(axes, args, f"{what}: in_axes", parameters_of(fun))
             dims += [0] * (len(leaves) - len(dims))
         if any(map(is_ref, leaves)):
             options = {
@@ -99,7 +104,7 @@ def vmap(
             return mapped_with_refs(vmap, fun, name, args, kwargs, dims, out_axes, options)
 
         def names() -> list[str]:
-            return argument_names(args, kwargs, names_of(fun))
+            return argument_names(args, kwargs, parameters_of(fun))
 
         values = [
             x._itself()

@@ -18,7 +18,7 @@ from shardwise._src.arguments.signatures import called
 from shardwise._src.arguments.values import as_input
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.argument_names import names_of
+from shardwise._src.messages.argument_names import parameters_of
 from shardwise._src.messages.source import transforming
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.runtime.pytree import flatten
@@ -93,7 +93,7 @@ def mapped_by_rules(
     """
     leaves, tree = flatten((tuple(args), kwargs), has_rules)
     skeleton = tree.unflatten(range(len(leaves)))
-    dims = broadcast_to_arguments(axes[0], skeleton[0], f"{what}: in_axes", names_of(fun))
+    dims = broadcast_to_arguments(axes[0], skeleton[0], f"{what}: in_axes", parameters_of(fun))
     dims += [0] * (len(leaves) - len(dims))
     size = axis[1]
     if size is None:

@@ -28,7 +28,7 @@ from shardwise._src.jit.jit import jit
 from shardwise._src.maps.axis_strategies import Layout, Way, serially, ways_of
 from shardwise._src.maps.shard_map import over_parts, reject_keywords
 from shardwise._src.maps.xmap_axes import NamedDims, of_arguments, of_results, parsed_tree
-from shardwise._src.messages.argument_names import argument_names, name_of, names_of
+from shardwise._src.messages.argument_names import argument_names, name_of, parameters_of
 from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in, paths_in
@@ -154,13 +154,13 @@ class _Call:
     ):
         self.what, self.fun, self.in_axes, self.out_axes = what, fun, in_axes, out_axes
         leaves, self.tree = flatten(args)
-        self.names = argument_names(args, {}, names_of(fun))
+        self.names = argument_names(args, {}, parameters_of(fun))
         self.refs = {i: x for i, x in enumerate(leaves) if is_ref(x)}
         self.values = [
             value_of(x) if is_ref(x) else as_input(x, what, lambda i=i: self.names[i])
             for i, x in enumerate(leaves)
         ]
-        self.dims = of_arguments(f"{what}: in_axes", in_axes, args, names_of(fun))
+        self.dims = of_arguments(f"{what}: in_axes", in_axes, args, parameters_of(fun))
         self.ways = ways_of(what, self._sizes(sizes), resources)
         for name, dims in zip(self.names, self.dims, strict=True):
             self._check_apart(name, dims.dims)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arguments
+from shardwise._src.messages.argument_names import Parameters
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType
@@ -91,7 +92,7 @@ def parsed_tree(what: str, axes: Any) -> list[NamedDims]:
 
 
 def of_arguments(
-    what: str, in_axes: Any, args: tuple[Any, ...], parameters: Sequence[str]
+    what: str, in_axes: Any, args: tuple[Any, ...], parameters: Parameters
 ) -> list[NamedDims]:
     """One for each leaf of the arguments."""
     if not args:

@@ -18,8 +18,9 @@ from typing import Any
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.lazy import defining_module, public_name
 from shardwise._src.base.warn import PACKAGE
-from shardwise._src.messages.argument_names import argument_names, names_of
-from shardwise._src.runtime.pytree import flatten
+from shardwise._src.messages.argument_names import argument_names, parameters_of
+from shardwise._src.messages.tree_paths import path_text
+from shardwise._src.runtime.pytree import flatten, flatten_with_path
 
 _NAMESPACES = tuple([
     f"shardwise._src.{package}." for package in (
@@ -158,7 +159,8 @@ def _of(frame: FrameType) -> Called:
     wrapped = given["record"].fun if "record" in given else given.get("fun")
     if module in _WRAPPERS and wrapped is not None:  # the function is fused, or hides frames
         args, kwargs = given.get("args", ()), given.get("static", given.get("kwargs", {}))
-        leaves = _leaves(args, kwargs, names_of(wrapped))
+        names = argument_names(args, kwargs, parameters_of(wrapped))
+        leaves = dict(zip(names, flatten((args, kwargs))[0], strict=True))
         return Called(defining_module(wrapped), wrapped.__name__, None, leaves)
     if name in _UNARY:
         owner = given.get("self")
@@ -175,9 +177,5 @@ def _of(frame: FrameType) -> Called:
         named |= {"x": owner.array, "idx": owner.index}
     elif owner is not None:
         named["x"] = owner
-    return Called(module, name, owner, _leaves((), named, ()))
-
-
-def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any], names: Any) -> dict[str, Any]:
-    ordered = [*args, *(x for _, x in sorted(kwargs.items()))]
-    return dict(zip(argument_names(args, kwargs, names), flatten(ordered)[0], strict=True))
+    rows = [(n + path_text(p), x) for n in sorted(named) for p, x in flatten_with_path(named[n])[0]]
+    return Called(module, name, owner, dict(rows))

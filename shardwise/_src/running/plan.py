@@ -62,6 +62,7 @@ class ModulePlan(NamedTuple):
                result could use.
     places:    the placement of everything; of the results as far as known.
     target:    a machine for whose devices it is compiled instead of those it is placed on.
+    flags:     that the text was made with: other texts of the same module need them.
     """
 
     program: Program
@@ -72,7 +73,8 @@ class ModulePlan(NamedTuple):
     unfit: tuple[int, ...]
     places: Places
     text: str
-    target: Target | None = None
+    target: Target | None
+    flags: dict[str, Any]
 
     @property
     def platform(self) -> Platform:
@@ -176,10 +178,9 @@ class ModulePlan(NamedTuple):
                     "results may avoid it. `jit(f).lower(...).as_text()` shows the program."
                 )
 
-    def located(self, arguments: Sequence[str], results: Sequence[str]) -> str:
-        """The text with source locations of the user's program, and names of its arguments and
-        results."""
-        return self._written(Labels(arguments, results))
+    def labeled(self, labels: Labels) -> str:
+        """The text with names of results, and optionally of arguments, and source locations."""
+        return self._written(labels)
 
     def numbered(self) -> tuple[str, list[Any]]:
         """The text with lines labeled by equation, and the equations: see
@@ -190,15 +191,16 @@ class ModulePlan(NamedTuple):
     def _written(self, located: Located) -> str:
         places, constants = self.places, self.constants
         requests = _requests(places, constants, self._reuses())
-        return module_and_results(
-            self.program,
-            places.devices,
-            constants,
-            *requests,
-            located=located,
-            mesh=places.meshes[0],
-            platform=self.platform,
-        )[0]
+        with current().replace(flags=self.flags).entered():
+            return module_and_results(
+                self.program,
+                places.devices,
+                constants,
+                *requests,
+                located=located,
+                mesh=places.meshes[0],
+                platform=self.platform,
+            )[0]
 
     def _reuses(self) -> list[bool]:
         """For each argument, whether the program reuses its memory."""
@@ -258,7 +260,8 @@ def plan_module(
         program = sequenced(program)
     constants = hoisted_constants(program)
     places = places_for(program, *where, constants)
-    plan = ModulePlan(program, sigs, names, constants, donated, unfit, places, "", target)
+    flags = dict(current().flags)
+    plan = ModulePlan(program, sigs, names, constants, donated, unfit, places, "", target, flags)
     text, chosen = _text_for(plan)
     if len(places.devices) > 1:
         places = places._replace(results=chosen)

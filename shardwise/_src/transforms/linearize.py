@@ -172,6 +172,22 @@ class Split(NamedTuple):
         rest = iter(computed)
         return [next(rest) if i is None else known_args[i] for i in self.forwarded]
 
+    def distinct(self) -> tuple[Program, tuple[int, ...]]:
+        """`known`, without repeated results, and which of them each computed residual is."""
+        return _distinct(self.known, self.unknown_out.count(False))
+
+
+@derived
+def _distinct(known: Program, count: int) -> tuple[Program, tuple[int, ...]]:
+    outs = [*known.outvars[:count]]
+    at: dict[Any, int] = {v: i for i, v in enumerate(outs)}
+    for v in known.outvars[count:]:
+        if v not in at:
+            at[v] = len(outs)
+            outs.append(v)
+    program = known if len(outs) == len(known.outvars) else known.replace(outvars=outs)
+    return program, tuple([at[v] for v in known.outvars[count:]])
+
 
 @derived
 def split_program(program: Program, unknown: tuple[bool, ...]) -> Split:

@@ -32,8 +32,8 @@ CACHE_SIZE = 8192
 class Local:
     """An op, or a fused function, at given types: its results and its linear part.
 
-    known:     returns the results, then the residuals that `forwarded` does not mark.
-    forwarded: per residual, the position of the operand that it equals, or None.
+    known:     returns the results, then the residuals that are not results or operands.
+    residuals: their positions among the operands and what `known` returns.
     rows:      the linear equations: op, operands, result types, parameters. Operands are numbers
                (residuals, then tangents, then results in their order) or literals.
     types:     of the linear equations' results.
@@ -42,17 +42,18 @@ class Local:
     tree:      the pytree of the results; None for one array.
     """
 
-    __slots__ = ("known", "count", "forwarded", "rows", "types", "tangents", "alone", "tree")
+    __slots__ = ("known", "residuals", "count", "rows", "types", "tangents", "alone", "tree")
 
     def __init__(self, program: Program, active: tuple[bool, ...], tree: Any):
         both, nonzero = jvp_program(program, active)
         unknown = (False,) * len(active) + (True,) * sum(active)
         split = split_program(both, unknown)
-        self.known = split.known
+        self.known, places = split.distinct()
         self.count = len(program.outvars)
-        self.forwarded = split.forwarded
+        found = iter(places)
+        self.residuals = [len(active) + next(found) if i is None else i for i in split.forwarded]
         self.tree = tree
-        self.alone = len(split.known.eqns) <= 1 and len(split.known.outvars) == self.count
+        self.alone = len(split.known.eqns) <= 1 and len(self.known.outvars) == self.count
         number: dict[Any, int] = {v: i for i, v in enumerate(split.rest.inputs)}
         self.rows = []
         for eqn in split.rest.eqns:
@@ -146,8 +147,8 @@ class Tape(JVP):
             found = [*found] if op.multiple else [found]
         else:
             found = eval_trace().run(local.known, values)
-        computed = iter(found[local.count :])
-        residuals = [next(computed) if i is None else values[i] for i in local.forwarded]
+        every = [*values, *found]
+        residuals = [every[i] for i in local.residuals]
         made = linearize.steps.add(local, residuals, tangents, site)
         outs = []
         for value, var in zip(found, made, strict=False):
