@@ -290,8 +290,11 @@ def _fixed(name: str, value: bool, doc: str) -> Flag[bool]:
     return flag
 
 
-allow_f16_reductions = _fixed(
-    "allow_f16_reductions", True, "Always on: sums of float16 and bfloat16 are allowed."
+allow_f16_reductions = Flag(
+    "allow_f16_reductions",
+    True,
+    "Allow sums (`reduce_sum`) in float16 and bfloat16; otherwise they are a ValueError.",
+    trace=True,
 )
 auto_pcast = _fixed(
     "auto_pcast",
