@@ -13,7 +13,7 @@ from shardwise._src.base.marks import given, merge, partition, spread
 from shardwise._src.control.entering_rules import enter_call, eval_call
 from shardwise._src.core.op import KeyReuseRule, LowerRule, Op, ProcessRule, Programs, is_linear
 from shardwise._src.core.program import Program
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, prune_call
 from shardwise._src.messages.source import marked
 from shardwise._src.ops.elementwise import stop_gradient
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
@@ -116,6 +116,7 @@ def calling(
         batch=_batch,
         partial_eval=split,
         enter=enter_call,
+        prune=prune_call,
         multiple=True,
         contains=Programs(("program",), is_call=is_call, eval=eval_call, key_reuse=key_reuse),
         aliases={"jaxpr": "program", "call_jaxpr": "program", "name": lambda p: p["program"].name},

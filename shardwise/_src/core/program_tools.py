@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.base.marks import picked
 from shardwise._src.core.infer import infer
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
@@ -222,3 +223,26 @@ def derived(make: Callable[..., Any]) -> Callable[..., Any]:
         return held
 
     return found
+
+
+@derived
+def with_results(program: Program, needed: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
+    """The program with some of its results, and which of its arguments it then uses."""
+    new = pruned(program, picked(program.outvars, needed))
+    atoms = used(new)
+    read = tuple([v in atoms for v in new.invars])
+    return new.replace(inputs=[*new.constvars, *picked(new.invars, read)]), read
+
+
+def prune_call(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+    """The `prune` rule of an op that calls its parameter `program`."""
+    if not any(needed) and not eqn.effects:
+        return None
+    if all(needed) or eqn.effects:
+        return eqn
+    program, read = with_results(eqn.params["program"], tuple(needed))
+    return eqn.replace(
+        invars=tuple(picked(eqn.invars, read)),
+        outvars=tuple(picked(eqn.outvars, needed)),
+        params={**eqn.params, "program": program},
+    )
