@@ -334,6 +334,12 @@ poison_padding = Flag(
     trace=True,
 )
 
+export_calling_convention_version = Flag(
+    "export_calling_convention_version",
+    10,
+    "The version of exported modules: 9, for older readers, or 10, which modules over several "
+    "devices need.",
+)
 check_replicas = Flag(
     "check_replicas",
     False,
