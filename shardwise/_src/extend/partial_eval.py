@@ -113,13 +113,17 @@ def trace_to_jaxpr_dynamic(
 
 
 def dce_jaxpr(
-    jaxpr: Program, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
+    jaxpr: Program,
+    used_outputs: bool | Sequence[bool],
+    instantiate: bool | Sequence[bool] = False,
 ) -> tuple[Program, list[bool]]:
     """A program reduced to what the used outputs need, and which arguments remain.
 
     instantiate: arguments that remain in any case; for all, or for each.
     """
-    outputs = [a for a, used in zip(jaxpr.outvars, used_outputs, strict=True) if used]
+    count = len(jaxpr.outvars)
+    marks = [used_outputs] * count if isinstance(used_outputs, bool) else used_outputs
+    outputs = [a for a, used in zip(jaxpr.outvars, marks, strict=True) if used]
     equations = without_dead_code(outputs, list(jaxpr.eqns))
     needed = {a for e in equations for a in e.invars if isinstance(a, Var)}
     needed |= {a for a in outputs if isinstance(a, Var)}
