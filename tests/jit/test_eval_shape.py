@@ -76,7 +76,8 @@ def test_inside_of_a_function_that_is_not_run_types_are_values():
     t = sw.ShapeDtypeStruct((4, 3), np.float32)
     inner = sw.jit(lambda a: a + 1)
     for f in (inner, jnp.sin, lambda a: inner(a) * 2, lambda a: sw.jit(lambda b: inner(b))(a)):
-        assert sw.eval_shape(lambda f=f: f(t)) == t
+        assert sw.eval_shape(lambda f=f: f(t)) == sw.eval_shape(lambda f=f: sw.vmap(f)(t)) == t
+        assert sw.eval_shape(lambda f=f: sw.grad(lambda a: f(a).sum())(t)) == t
         found = sw.eval_shape(lambda a, f=f: sw.vmap(lambda b: f(t)[0] + b)(a), X[:, :3])
         assert found.shape == (8, 3)
         with pytest.raises(TypeError, match="which has no data"):
