@@ -285,7 +285,7 @@ def _triangular(block: Any, eps: float) -> Any:
     needed = abs(low) > eps * (abs(block[..., 0, 0]) + abs(last))
     gap = select(needed, eigvals(block)[..., 0] - last, 1)
     low = select(needed, low, 0)
-    length = hypot(abs(gap), abs(low))
+    length = as_dtype(hypot(abs(gap), abs(low)), type_of(low).dtype)
     c, s = gap / length, low / length
     return stack([stack([c.conj(), s], -1), stack([-s, c], -1)], -2)
 
