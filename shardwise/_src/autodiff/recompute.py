@@ -137,12 +137,19 @@ def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equati
     values, and one that takes them.
     """
 
-    def inside(program: Program) -> tuple[Plan, Program]:
-        program = without_calls(program)
-        return plan(program.eqns, program.outvars, policy), program
-
     rule = eqn.op.contains.remat
-    return (eqn, [], eqn) if rule is None else rule(eqn.op, inside, eqn)
+    return (eqn, [], eqn) if rule is None else rule(eqn.op, Planner(policy), eqn)
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans programs inside of an equation."""
+
+    policy: Policy
+
+    def __call__(self, program: Program) -> tuple[Plan, Program]:
+        program = without_calls(program)
+        return plan(program.eqns, program.outvars, self.policy), program
 
 
 @derived

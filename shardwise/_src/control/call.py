@@ -157,7 +157,7 @@ def _by_call(rule: Callable[..., Any]) -> Callable[..., Any]:
     return applied
 
 
-batch_as_call, _transpose_as_call, _jvp_as_call = map(_by_call, (_batch, _transpose, _jvp))
+batch_as_call, _transpose_as_call, jvp_as_call = map(_by_call, (_batch, _transpose, _jvp))
 
 
 def _partial_eval_as_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
@@ -193,7 +193,7 @@ def opaque_call(name: str, **rules: Any) -> Op:
 def described_call(name: str, **facts: Any) -> Op:
     """An op that calls its parameter `program`, and whose other parameters say what this program
     does: its derivatives are those of the program."""
-    return opaque_call(name, jvp=_jvp_as_call, partial_eval=_partial_eval_as_call, **facts)
+    return opaque_call(name, jvp=jvp_as_call, partial_eval=_partial_eval_as_call, **facts)
 
 
 def enter_unless_lowered(

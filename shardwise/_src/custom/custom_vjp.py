@@ -88,6 +88,10 @@ class CallVjp(CallRule):
     def uses_refs(self) -> bool:
         return self.function.uses_refs
 
+    @property
+    def linear(self) -> Any:
+        return self.function.linear
+
     def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
         function, values = self.function, list(map(as_array, primals))
         if function.symbolic_zeros:
@@ -234,7 +238,8 @@ def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list,
     outs = typed(outs)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
-    linear = custom_vjp_linear_with_refs if rule.uses_refs else custom_vjp_linear
+    plain = custom_vjp_linear_with_refs if rule.uses_refs else custom_vjp_linear
+    linear = rule.linear or plain
     moved = linear(
         *residuals,
         *given(tangents),
@@ -344,6 +349,7 @@ class custom_vjp(CustomFunction[P, T]):
     bwd: Any = None
     symbolic_zeros = False
     with_logs = False
+    linear: Op | None = None  # in place of `custom_vjp_linear`
     uses_refs = False  # whether residuals contain refs: see `refs/custom_rule_refs.py`
 
     def defvjp(

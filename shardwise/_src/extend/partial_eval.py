@@ -113,9 +113,7 @@ def trace_to_jaxpr_dynamic(
 
 
 def dce_jaxpr(
-    jaxpr: Program,
-    used_outputs: bool | Sequence[bool],
-    instantiate: bool | Sequence[bool] = False,
+    jaxpr: Program, used_outputs: bool | Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Program, list[bool]]:
     """A program reduced to what the used outputs need, and which arguments remain.
 
