@@ -27,7 +27,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import prune_call
-from shardwise._src.custom.custom_calls import Rule, pair_of, run_eagerly, stage_rule
+from shardwise._src.custom.custom_calls import CallRule, pair_of, run_eagerly, stage_rule
 from shardwise._src.custom.custom_vjp import custom_vjp, custom_vjp_linear
 from shardwise._src.ops.basis import zeros
 from shardwise._src.runtime.pytree import flatten
@@ -36,38 +36,34 @@ from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
 
 
-class CallRemat(Rule):
-    """The functions of one call, on flat values."""
+class CallRemat(CallRule):
+    """The functions of one call, on flat values. rules: `f_fwd` and `f_rem`."""
 
     kind = "custom_remat"
-    __slots__ = ("function", "fwd", "rem", "fixed", "in_tree")
+    __slots__ = ("rules",)
 
-    def __init__(self, function: Any, fwd: Any, rem: Any, fixed: tuple, in_tree: Any):
-        super().__init__(function.name, (function, fwd, rem, fixed, in_tree))
-        self.function, self.fwd, self.rem = function, fwd, rem
-        self.fixed, self.in_tree = fixed, in_tree
+    def __init__(self, function: Any, fixed: tuple, in_tree: Any, rules: tuple[Any, Any]):
+        super().__init__(function, fixed, in_tree)
+        self.rules, self.key = rules, (*self.key, rules)
 
     def first(self, policy: Any, values: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
         """The result and the residuals to save, as leaves, and the pytree of these."""
-        out, residuals = self._pair("f_fwd", self.fwd, policy, values)
+        out, residuals = self._pair(0, policy, values)
         return flatten(out)[0], *flatten(residuals)
 
     def again(self, residuals: Any, values: Sequence[Any]) -> list[Any]:
         """The leaves of the result and of the residuals for reverse mode."""
-        leaves, self.tree = flatten(self._pair("f_rem", self.rem, residuals, values))
+        leaves, self.tree = flatten(self._pair(1, residuals, values))
         return leaves
 
     def fun(self, *values: Any) -> list[Any]:
         _, residuals, tree = self.first(None, values)
         return self.again(tree.unflatten(residuals), values)
 
-    def _pair(self, name: str, rule: Any, given: Any, values: Sequence[Any]) -> tuple[Any, Any]:
-        args = self.function.merged(self.fixed, self.in_tree.unflatten(values))
-        return pair_of(
-            f"{name} of custom_remat function {self.name}",
-            rule(given, *args),
-            "(result, residuals)",
-        )
+    def _pair(self, number: int, given: Any, values: Sequence[Any]) -> tuple[Any, Any]:
+        what = f"{('f_fwd', 'f_rem')[number]} of custom_remat function {self.name}"
+        found = self.rules[number](given, *self.arguments(values))
+        return pair_of(what, found, "(result, residuals)")
 
 
 def _divide(op: Op, planner: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
@@ -172,11 +168,9 @@ def custom_remat(
     def fwd(*args: Any) -> Any:
         fixed, rest = function.separated(args)
         leaves, tree = flatten(tuple(rest))
-        rule = CallRemat(function, f_fwd, f_rem, fixed, tree)
-        how = {"rule": rule}
-        operands, params = stage_rule(custom_remat_call, current().interpreter, tuple(leaves), how)
-        outs = custom_remat_call(*operands, **params)
-        return rule.tree.unflatten(outs)
+        rule, here = CallRemat(function, fixed, tree, (f_fwd, f_rem)), current().interpreter
+        given, params = stage_rule(custom_remat_call, here, tuple(leaves), {"rule": rule})
+        return rule.tree.unflatten(custom_remat_call(*given, **params))
 
     function.linear = remat_linear
     function.defvjp(fwd, lambda *given: f_bwd(*given[-2:]))
