@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct as ShapeDtypeStruct
     from shardwise._src.arrays.array import Array as Array
     from shardwise._src.arrays.array import Shard as Shard
+    from shardwise._src.autodiff.custom_remat import custom_remat as custom_remat
     from shardwise._src.autodiff.grad import grad as grad
     from shardwise._src.autodiff.grad import jvp as jvp
     from shardwise._src.autodiff.grad import linearize as linearize

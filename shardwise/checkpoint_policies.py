@@ -14,6 +14,7 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.autodiff.policies import Policy as Policy
+    from shardwise._src.autodiff.policies import SaveOnlyTheseNames as SaveOnlyTheseNames
     from shardwise._src.autodiff.policies import checkpoint_dots as checkpoint_dots
     from shardwise._src.autodiff.policies import (
         checkpoint_dots_with_no_batch_dims as checkpoint_dots_with_no_batch_dims,

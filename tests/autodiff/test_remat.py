@@ -522,3 +522,16 @@ def test_recomputation_has_no_dead_code():
         nothing = sw.linearize(sw.checkpoint(f), 4.0)[1]
         assert " cos " in str(sw.make_jaxpr(nothing)(1.0))
     assert sw.checkpoint(lambda d: d["a"] * 2, prevent_cse=({"a": False},))({"a": 1.0}) == 2.0
+
+
+def test_the_first_run_computes_only_results_and_saved_values():
+    sine = sw.custom_vjp(lambda x: swnp.sin(x))
+    sine.defvjp(
+        lambda x: (swnp.sin(x), checkpoint_name(swnp.cos(x), "cos")), lambda cos, ct: (cos * ct,)
+    )
+    for names, here in (((), False), (("cos",), True)):
+        policy = sw.checkpoint_policies.save_only_these_names(*names)
+        f = sw.checkpoint(sine, policy=policy)
+        first = sw.jit(lambda x, f=f: sw.vjp(f, x)).trace(np.float32(2)).jaxpr
+        y, back = sw.vjp(f, np.float32(2))
+        assert (" cos " in str(first), " cos " in str(sw.make_jaxpr(back)(y))) == (here, not here)

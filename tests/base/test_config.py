@@ -445,10 +445,22 @@ def test_a_switch_is_turned_on_without_a_value_and_other_flags_need_one():
     )
 
 
+def test_sums_in_half_precision_may_be_rejected():
+    x = sw.numpy.ones((1, 3), "bfloat16")
+    sums = [lambda x, d=d: sw.lax.reduce_sum(x, [d]) for d in (0, 1)]
+    for _ in range(2):  # also if the type of the sum is known
+        for f in sums:
+            f(x), sw.jit(f)(x)
+        with sw.allow_f16_reductions(False):
+            sums[0](x), sw.numpy.sum(x), sw.nn.softmax(x), sums[1](x.astype("float32"))
+            for f in (sums[1], sw.jit(sums[1]), sw.vmap(lambda x: sums[0](x))):
+                with pytest.raises(ValueError, match=r"sums of bf16.* are not allowed"):
+                    f(x)
+
+
 @pytest.mark.parametrize(
     "name, value",
     [
-        ("allow_f16_reductions", True),
         ("auto_pcast", True),
         ("softmax_custom_jvp", True),
         ("jax2tf_associative_scan_reductions", False),

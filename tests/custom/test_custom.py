@@ -470,18 +470,6 @@ def test_results_of_rules_have_the_types_of_the_function():
             )
 
 
-def test_cotangents_of_another_floating_type_are_converted():
-    @custom_vjp
-    def f(x):
-        return x * 2.0
-
-    f.defvjp(lambda x: (x * 2.0, None), lambda res, ct: (ct.astype("bfloat16"),))
-    for loss in (lambda x: total(f(x)), jit(lambda x: total(f(x)))):
-        found = grad(loss)(array(X))
-        assert found.dtype == np.float32
-        close(found, np.ones(3, np.float32))
-
-
 def test_places_of_arguments_that_are_not_differentiated():
     def f(x, k=1):
         return x

@@ -178,3 +178,31 @@ def test_none_in_an_argument_has_none_as_its_cotangent():
     x = {"a": jnp.array(3.0), "b": (None, jnp.array(1.0))}
     found = sw.grad(f)(x)
     assert found["a"] == 2 and found["b"] == (None, 0)
+
+
+def test_cotangents_of_another_dtype() -> None:
+    half = np.dtype("bfloat16")
+
+    @sw.custom_vjp
+    def total(x):
+        return x.astype(np.float32).sum()
+
+    total.defvjp(lambda x: (total(x), x.shape), lambda shape, ct: (jnp.full(shape, ct / 3),))
+    x = jnp.ones((4, 2), half)
+    third, rounded = np.float32(1) / 3, jnp.asarray(1 / 3, half)
+    moved = [
+        total,
+        lambda x: total(x[np.array([1, 2, 1])]),
+        lambda x: total(sw.lax.dynamic_slice(x, (x[0, 0].astype(int), 0), (2, 2)).T),
+        lambda x: total(jnp.concatenate([x, x])) + total(x * 2),
+        sw.checkpoint(lambda x: total(x[::2])),
+    ]
+    for f in moved:
+        for g in (sw.grad(f), sw.jit(sw.grad(f)), sw.grad(sw.jit(f))):
+            ct = g(x)
+            assert ct.dtype == np.float32
+            wanted = 2 * third + 2 * rounded if f is moved[3] else third
+            np.testing.assert_allclose(ct[2], [wanted, wanted])
+    in_loop = lambda x: sw.lax.scan(lambda c, r: (c + total(r), 0), 0.0, x)[0]  # noqa: E731
+    for f in (lambda x: total(x * 1), in_loop):
+        assert sw.grad(f)(x).dtype == half and (sw.grad(f)(x) == rounded).all()

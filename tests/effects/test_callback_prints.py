@@ -86,6 +86,16 @@ def test_each_device_prints_its_part(capsys: pytest.CaptureFixture[str]) -> None
     assert calls == [(7, 4)] * 8  # no padding is shown
 
 
+def test_each_device_prints_its_shard_of_every_element(capsys):
+    mesh = sw.make_mesh((2,), ("i",), devices=sw.devices()[:2])
+    x = sw.device_put(np.arange(4).reshape(2, 2), sw.NamedSharding(mesh, sw.P("i")))
+    with sw.set_mesh(mesh):
+        sw.jit(sw.vmap(lambda x, y: sw.debug.print("{} {}", x, y, partitioned=True), (0, 1)))(x, x)
+    sw.effects_barrier()
+    lines = {"[0 1] [0]", "[0 1] [2]", "[2 3] [1]", "[2 3] [3]"}
+    assert {*capsys.readouterr().out.splitlines()} == lines
+
+
 def test_print_options_are_those_of_the_caller(capsys: pytest.CaptureFixture[str]) -> None:
     f = sw.jit(lambda x: sw.debug.print("{}", x))
     with np.printoptions(precision=2):

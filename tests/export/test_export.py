@@ -9,7 +9,10 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import export
-from shardwise._src.base.config import sharded_linalg_min_size_bytes
+from shardwise._src.base.config import (
+    export_calling_convention_version,
+    sharded_linalg_min_size_bytes,
+)
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
@@ -56,6 +59,12 @@ def test_the_record_says_what_was_exported():
     low = export.minimum_supported_calling_convention_version
     assert low <= 10 == export.maximum_supported_calling_convention_version
     assert found.serialize() == again(found).serialize()
+    with export_calling_convention_version(9):
+        assert again(exported(f, X, Y)).calling_convention_version == 9
+        with pytest.raises(ValueError, match=r"modules over 8 devices have versions 10 to 10\."):
+            exported(sw.lax.sin, sw.device_put(X, NamedSharding(MESH, P())))
+    with export_calling_convention_version(11), pytest.raises(ValueError, match="versions 9 to 10"):
+        exported(f, X, Y)
 
 
 @pytest.mark.sweep

@@ -91,6 +91,31 @@ def test_equations_are_made():
     core.check_jaxpr(pruned)
 
 
+def test_dead_results_of_calls():
+    def f(x, y):
+        first, _ = sw.jit(lambda x, y: (sw.numpy.sin(x), sw.numpy.cos(y)))(x, y)
+        return sw.checkpoint(lambda x, y: (x * x, y * y))(first, y)
+
+    program = sw.make_jaxpr(f)(1.0, 2.0)
+    found, used = pe.dce_jaxpr(program.jaxpr, [True, False])
+    assert len(pe.dce_jaxpr(program.jaxpr, True)[0].outvars) == 2
+    assert used == [True, False] and " cos " not in str(found) and str(found).count(" mul ") == 1
+    assert sw.core.eval_jaxpr(found, (), np.float32(2)) == [np.sin(np.float32(2)) ** 2]
+
+
+def test_programs_of_weakly_typed_values_take_strong_ones():
+    def f(a, b):
+        a, b = sw.lax.scan(lambda c, _: ((c[1], c[0] * 2), None), (a, b), None, length=3)[0]
+        a, b = sw.lax.while_loop(lambda c: c[0] < 9, lambda c: (c[0] + c[1], c[1]), (a, b))
+        return sw.lax.cond(a > 0, lambda x, y: x + y, lambda x, y: x, a, b)
+
+    program = sw.make_jaxpr(f)(1.0, 2.0)
+    run = lambda *args: sw.core.eval_jaxpr(program.jaxpr, (), *args)  # noqa: E731
+    args = np.float32(1), np.float32(2)
+    assert run(*args) == [f(1.0, 2.0)] and sw.jit(run)(*args) == [f(1.0, 2.0)]
+    assert sw.jvp(run, args, args)[1][0] == sw.jvp(f, args, args)[1]
+
+
 def test_types():
     t = ShapedArray((4, 3), np.float32)
     assert core.mapped_aval(3, 1, t) == ShapedArray((4,), np.float32)

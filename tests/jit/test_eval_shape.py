@@ -70,3 +70,17 @@ def test_types_may_be_anything_with_a_shape_and_a_dtype():
     assert "f32[4,3]" in str(sw.make_jaxpr(lambda a: a + 1)(Like()))
     with pytest.raises(TypeError):
         sw.jit(lambda a: a)(Like())
+
+
+def test_inside_of_a_function_that_is_not_run_types_are_values():
+    t = sw.ShapeDtypeStruct((4, 3), np.float32)
+    inner = sw.jit(lambda a: a + 1)
+    for f in (inner, jnp.sin, lambda a: inner(a) * 2, lambda a: sw.jit(lambda b: inner(b))(a)):
+        assert sw.eval_shape(lambda f=f: f(t)) == sw.eval_shape(lambda f=f: sw.vmap(f)(t)) == t
+        assert sw.eval_shape(lambda f=f: sw.grad(lambda a: f(a).sum())(t)) == t
+        found = sw.eval_shape(lambda a, f=f: sw.vmap(lambda b: f(t)[0] + b)(a), X[:, :3])
+        assert found.shape == (8, 3)
+        with pytest.raises(TypeError, match="which has no data"):
+            sw.jit(lambda f=f: f(t)).lower()
+    with pytest.raises(TypeError, match="has no data"):
+        inner(t)

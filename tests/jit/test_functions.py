@@ -55,7 +55,9 @@ def test_what_can_be_jitted():
     assert float(sw.jit(sw.jit(loss))(V, 2.0)) == 12.0
     assert float(sw.jit(sw.grad(sw.jit(loss), argnums=1))(V, 2.0)) == 6.0
     assert float(sw.jit(abs)(-2.0)) == 2.0 and sw.jit(jnp.sin).__name__ == "sin"
-    assert sw.jit(loss).__wrapped__ is loss
+    assert sw.jit(loss).__wrapped__ is loss and sw.jit(half).__name__ == "loss"
+    half.__name__ = "half"  # pyright: ignore[reportAttributeAccessIssue]
+    assert sw.jit(half).__name__ == sw.jit(half).trace(V).fun_name == "half"
     assert Model.scaled.__name__ == "scaled" and Model.scaled.__doc__ == "Doc."
     power = sw.jit(static_argnames="n")(lambda x, n: x**n)
     assert float(power(2.0, n=3)) == 8.0 and float(power(2.0, 3)) == 8.0

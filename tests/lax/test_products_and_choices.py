@@ -217,6 +217,13 @@ def test_platforms_and_bits():
     here = sw.default_backend()
     close(lax.platform_dependent(X, **{here: lax.sin}, other=lax.cos), np.sin(X))
     close(lax.platform_dependent(X, other=lax.sin, default=lax.cos), np.cos(X))
+
+    def choose(x):  # only the function of this platform is called
+        return lax.platform_dependent(x, other=lambda x: x.missing, default=lax.sin)
+
+    close(sw.vmap(choose)(X), np.sin(X))
+    close(sw.jvp(choose, (X,), (X,))[1], np.cos(X) * X)
+    close(sw.grad(lambda x: choose(x).sum())(X), np.cos(X))
     key = np.arange(4, dtype=np.uint32)
     for name in ("RNG_DEFAULT", "RNG_THREE_FRY", "RNG_PHILOX"):
         close(

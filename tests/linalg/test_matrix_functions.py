@@ -75,6 +75,16 @@ def test_complex_form_of_a_real_one():
     np.testing.assert_allclose(np.tril(t, -1), 0, atol=1e-12)
 
 
+def test_rotations_to_a_complex_form_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    t, z = rng.standard_normal((2, 3, 4, 4), np.float32)  # of any matrices
+    with sw.numpy_dtype_promotion("strict"):
+        found = linalg.rsf2csf(t, z[0])
+    for i in range(3):
+        for ours, theirs in zip(found, scipy.linalg.rsf2csf(t[i], z[0]), strict=True):
+            np.testing.assert_allclose(ours[i], theirs, rtol=2e-5, atol=2e-5)
+
+
 @pytest.mark.sweep
 def test_other_ways():
     with sw.enable_x64(True):

@@ -123,6 +123,8 @@ UNSAMPLED: dict[str, str] = {
     "custom_vmap_call": "holds the user's functions; tests/custom",
     "linear_call": "holds programs; tests/api",
     "custom_jvp_call": "holds the user's functions; tests/custom",
+    "custom_remat": "holds the user's functions; tests/autodiff/test_custom_remat.py",
+    "custom_remat_linear": "the same",
     "custom_vjp_call": "holds the user's functions; tests/custom",
     "custom_vjp_linear": "holds the user's functions; tests/custom",
     "custom_vjp_linear_with_refs": "the same; tests/refs/test_ref_arguments.py",

@@ -16,7 +16,6 @@ DIFFERENT = {
     ],
     "jax rounds the operands": ["lax.scaled_dot *"],
     "an element that is moved is no product with 0": ["lax.conv_general_dilated_patches *"],
-    "not the form of Schur that it takes": ["scipy.linalg.rsf2csf *"],
     "complex numbers have no order": [
         "nn.*lu complex",
         "nn.hard_* complex",

@@ -51,10 +51,7 @@ MEANT = {  # deviations from jax: globs of `name way`
         "nn.logmeanexp jvp",
         "numpy.linalg.lstsq jvp",
     ],
-    "there is no derivative of factors that are not unique": [
-        "scipy.linalg.rsf2csf *",
-        "scipy.linalg.hessenberg *",
-    ],
+    "there is no derivative of factors that are not unique": ["scipy.linalg.hessenberg *"],
     "an error says that there are no elements, as in SciPy": [
         "scipy.signal.fftconvolve *",
         "scipy.ndimage.map_coordinates *",

@@ -211,6 +211,7 @@ def test_traced_scalars(i):
         lambda x, i: x[i, i],
         lambda x, i: x[..., i],
         lambda x, i: x[[0, 1], i],
+        lambda x, i: x[[[i, 0], [2, i]], :2],
     ]
     for f in forms:
         wanted = jax.jit(f)(X, np.int32(i))

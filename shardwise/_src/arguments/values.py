@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arguments.float0_partition import is_trivial
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
+from shardwise._src.base.context import current
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.messages.tree_paths import path_in
 from shardwise._src.running.eager import EAGER
@@ -28,6 +30,8 @@ def as_value(x: Any) -> Any:
         return x
     if is_trivial(x):
         return x
+    if isinstance(x, ShapeDtypeStruct) and current().interpreter is not EAGER:
+        return x  # if nothing runs, its type is enough
     host = isinstance(x, np.ndarray | np.generic | bool | int | float | complex)
     return EAGER.new_array(x) if host else EAGER.array(x)
 

@@ -11,10 +11,12 @@ so that programs compiled for them are reused.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.autodiff.recompute import Offloadable, named
 from shardwise._src.base.caches import cached
+from shardwise._src.base.lazy import public
 from shardwise._src.core.op import Op
 
 Policy = Callable[..., Any]
@@ -77,14 +79,21 @@ def save_any_names_but_these(*names_not_to_save: str) -> Policy:
     return save_other_names
 
 
+@public("shardwise.checkpoint_policies")
+@dataclass(frozen=True)
+class SaveOnlyTheseNames:
+    """The policy of `save_only_these_names`."""
+
+    saveable_names: frozenset[str]
+
+    def __call__(self, op: Op, *types: Any, **params: Any) -> bool:
+        return op is named and params["name"] in self.saveable_names
+
+
 @cached(128)
 def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
     """Saves values with one of these names."""
-
-    def save_names(op: Op, *types: Any, **params: Any) -> bool:
-        return op is named and params["name"] in names_which_can_be_saved
-
-    return save_names
+    return SaveOnlyTheseNames(frozenset(names_which_can_be_saved))
 
 
 @cached(128)

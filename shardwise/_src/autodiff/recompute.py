@@ -29,7 +29,7 @@ from shardwise._src.control.bodies import reject_own_effects
 from shardwise._src.control.call import call, calling
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
-from shardwise._src.core.program_tools import Rewriting, derived, inlined, without_dead_code
+from shardwise._src.core.program_tools import Rewriting, derived, inlined, pruned, without_dead_code
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.memory_kinds import Space, to_memory
 from shardwise._src.transforms.linearize import Split, split_program
@@ -137,12 +137,19 @@ def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equati
     values, and one that takes them.
     """
 
-    def inside(program: Program) -> tuple[Plan, Program]:
-        program = without_calls(program)
-        return plan(program.eqns, program.outvars, policy), program
-
     rule = eqn.op.contains.remat
-    return (eqn, [], eqn) if rule is None else rule(eqn.op, inside, eqn)
+    return (eqn, [], eqn) if rule is None else rule(eqn.op, Planner(policy), eqn)
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans programs inside of an equation."""
+
+    policy: Policy
+
+    def __call__(self, program: Program) -> tuple[Plan, Program]:
+        program = without_calls(program)
+        return plan(program.eqns, program.outvars, self.policy), program
 
 
 @derived
@@ -183,7 +190,7 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     constants = {v: x for v, x in constants.items() if v in used}
     inputs = [*constants, *[known.invars[i] for i in places], *parts.saved, *unknown_vars]
     rest = known.replace(inputs=inputs, outvars=outputs, eqns=equations, consts=constants.values())
-    first = known.replace(outvars=[*known.outvars[:count], *parts.saved], eqns=parts.first)
+    first = pruned(known.replace(eqns=parts.first), [*known.outvars[:count], *parts.saved])
     forwarded = (*places, *[None] * len(parts.saved))
     return Split(first, rest, split.unknown_out, forwarded)
 

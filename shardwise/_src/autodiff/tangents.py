@@ -24,7 +24,7 @@ from shardwise._src.ops.sharded.sharding_ops import cotangent_spec, cotangent_ty
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.dtypes import float0, is_inexact
+from shardwise._src.types.dtypes import float0, is_float, is_inexact
 from shardwise._src.types.sharding import NamedSharding
 
 
@@ -84,10 +84,13 @@ def _split_as(ct: Any, place: Any) -> Any:
 
 
 def as_tangent(x: Any, t: ArrayType) -> Any:
-    """A tangent or cotangent for type `t`, with its dtype and weak type; None for zero."""
+    """A tangent or cotangent for type `t`, with its dtype and weak type; None for zero. Cotangents
+    that rules of users return in another floating dtype keep it."""
     if x is None:
         return zeros(t)
     found = type_of(x)
+    if found.dtype != t.dtype and is_float(found.dtype) and is_float(t.dtype):
+        return x
     if found.dtype == t.dtype and x.__class__ is Array:
         if found.weak_type == t.weak_type:
             return x

@@ -290,8 +290,11 @@ def _fixed(name: str, value: bool, doc: str) -> Flag[bool]:
     return flag
 
 
-allow_f16_reductions = _fixed(
-    "allow_f16_reductions", True, "Always on: sums of float16 and bfloat16 are allowed."
+allow_f16_reductions = Flag(
+    "allow_f16_reductions",
+    True,
+    "Allow sums (`reduce_sum`) in float16 and bfloat16; otherwise they are a ValueError.",
+    trace=True,
 )
 auto_pcast = _fixed(
     "auto_pcast",
@@ -343,6 +346,12 @@ pallas_poison_buffers = Flag(
     False,
     "Memory that kernels allocate begins as NaN, and of integers as the least one.",
     trace=True,
+)
+export_calling_convention_version = Flag(
+    "export_calling_convention_version",
+    10,
+    "The version of exported modules: 9, for older readers, or 10, which modules over several "
+    "devices need.",
 )
 check_replicas = Flag(
     "check_replicas",

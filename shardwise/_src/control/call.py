@@ -13,7 +13,7 @@ from shardwise._src.base.marks import given, merge, partition, spread
 from shardwise._src.control.entering_rules import enter_call, eval_call
 from shardwise._src.core.op import KeyReuseRule, LowerRule, Op, ProcessRule, Programs, is_linear
 from shardwise._src.core.program import Program
-from shardwise._src.core.program_tools import derived
+from shardwise._src.core.program_tools import derived, prune_call
 from shardwise._src.messages.source import marked
 from shardwise._src.ops.elementwise import stop_gradient
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
@@ -74,7 +74,7 @@ def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list
     if transposes_inline(program):
         return spread(transpose(ordered, known, cts), linear)
     nonzero = tuple(ct is not None for ct in cts)
-    backward, marks = transpose_program(ordered, len(known), nonzero)
+    backward, marks = transpose_program(ordered, len(known), nonzero, False)
     values = [*known, *given(cts)]
     results = op(*map(reshard_like, values, backward.in_types), program=backward, **p)
     return spread(spread(results, marks), linear)
@@ -116,6 +116,7 @@ def calling(
         batch=_batch,
         partial_eval=split,
         enter=enter_call,
+        prune=prune_call,
         multiple=True,
         contains=Programs(("program",), is_call=is_call, eval=eval_call, key_reuse=key_reuse),
         aliases={"jaxpr": "program", "call_jaxpr": "program", "name": lambda p: p["program"].name},
@@ -156,7 +157,7 @@ def _by_call(rule: Callable[..., Any]) -> Callable[..., Any]:
     return applied
 
 
-batch_as_call, _transpose_as_call, _jvp_as_call = map(_by_call, (_batch, _transpose, _jvp))
+batch_as_call, _transpose_as_call, jvp_as_call = map(_by_call, (_batch, _transpose, _jvp))
 
 
 def _partial_eval_as_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
@@ -192,7 +193,7 @@ def opaque_call(name: str, **rules: Any) -> Op:
 def described_call(name: str, **facts: Any) -> Op:
     """An op that calls its parameter `program`, and whose other parameters say what this program
     does: its derivatives are those of the program."""
-    return opaque_call(name, jvp=_jvp_as_call, partial_eval=_partial_eval_as_call, **facts)
+    return opaque_call(name, jvp=jvp_as_call, partial_eval=_partial_eval_as_call, **facts)
 
 
 def enter_unless_lowered(

@@ -35,7 +35,7 @@ from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import Split, split_program
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
-from shardwise._src.types.array_type import ArrayType, in_parens
+from shardwise._src.types.array_type import ArrayType, in_parens, same_but_weak
 
 Marks = tuple[bool, ...]
 Branches = tuple[Program, ...]
@@ -52,7 +52,7 @@ def _type(op: Op, which: ArrayType, *types: ArrayType, branches: Branches) -> tu
         raise TypeError(f"[cond] a boolean selects between 2 branches; got {len(branches)}.")
     outs = branches[0].out_types
     for number, branch in enumerate(branches):
-        if branch.in_types != types:
+        if not same_but_weak(branch.in_types, types):
             raise TypeError(
                 f"[cond] branch {number} takes {in_parens(branch.in_types)}; got "
                 f"{in_parens(types)}."

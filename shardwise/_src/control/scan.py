@@ -29,7 +29,7 @@ from shardwise._src.ops.families import add
 from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.transpose import log, transpose_with_logs
-from shardwise._src.types.array_type import ArrayType, in_parens
+from shardwise._src.types.array_type import ArrayType, in_parens, same_but_weak
 
 Marks = tuple[bool, ...]
 
@@ -70,13 +70,13 @@ def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
         if not x.shape or x.shape[0] != length:
             raise TypeError(f"[scan] of length {length} got xs of type {x.str_short(True)}.")
     passed = (*consts, *carry, *map(sliced_type, xs))
-    if passed != body.in_types:
+    if not same_but_weak(passed, body.in_types):
         raise TypeError(
             f"[scan] the body takes {in_parens(body.in_types)}; got {in_parens(passed)} "
             "(constants, carry, slices of xs)."
         )
     outs = body.out_types
-    if outs[:num_carry] != carry:
+    if not same_but_weak(outs[:num_carry], carry):
         raise TypeError(
             "[scan] the body must return the carry with its input types, "
             f"{in_parens(carry)}; it returns {in_parens(outs[:num_carry])}."

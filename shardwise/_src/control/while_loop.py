@@ -35,7 +35,7 @@ from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program, to_dim
 from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of
-from shardwise._src.types.array_type import ArrayType, array_type, in_parens
+from shardwise._src.types.array_type import ArrayType, array_type, in_parens, same_but_weak
 
 Marks = tuple[bool, ...]
 
@@ -46,7 +46,7 @@ def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
     own = WhileParams(**params)
     test, body = own.test, own.body
     test_types, body_types, carry = own.parts(types)
-    if test.in_types != (*test_types, *carry):
+    if not same_but_weak(test.in_types, (*test_types, *carry)):
         raise TypeError(
             f"[while_loop] the test takes {in_parens(test.in_types)}; got "
             f"{in_parens((*test_types, *carry))} (constants, carry)."
@@ -56,12 +56,12 @@ def _type(op: Op, *types: ArrayType, **params: Any) -> tuple[ArrayType, ...]:
             "[while_loop] the test must return a boolean scalar; it returns "
             f"{in_parens(test.out_types)}."
         )
-    if body.in_types != (*body_types, *carry):
+    if not same_but_weak(body.in_types, (*body_types, *carry)):
         raise TypeError(
             f"[while_loop] the body takes {in_parens(body.in_types)}; got "
             f"{in_parens((*body_types, *carry))} (constants, carry)."
         )
-    if body.out_types != carry:
+    if not same_but_weak(body.out_types, carry):
         raise TypeError(
             "[while_loop] the body must return the carry with its input types, "
             f"{in_parens(carry)}; it returns {in_parens(body.out_types)}."

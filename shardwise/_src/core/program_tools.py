@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from shardwise._src.base.context import current
+from shardwise._src.base.marks import picked
 from shardwise._src.core.infer import infer
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
@@ -67,16 +68,8 @@ def equation_count(program: Program) -> int:
 # -- rewriting --
 
 
-def without_dead_code(
-    outputs: Sequence[Atom],
-    equations: Sequence[Equation],
-    of_call: Callable[[Equation, list[bool]], Equation] | None = None,
-) -> list[Equation]:
-    """The equations that outputs or effects need.
-
-    of_call: a call with only these of its results; by default calls are unchanged, which shares
-      the compiled code of their programs.
-    """
+def without_dead_code(outputs: Sequence[Atom], equations: Sequence[Equation]) -> list[Equation]:
+    """The equations that outputs or effects need."""
     needed = {a for a in outputs if a.__class__ is Var}
     kept: list[Equation] = []
     for eqn in reversed(equations):
@@ -89,8 +82,6 @@ def without_dead_code(
             needed.isdisjoint(eqn.outvars) and not op.effects and not (op.programs and eqn.effects)
         ):
             continue
-        elif of_call is not None and op.contains.is_call:
-            eqn = of_call(eqn, [v in needed for v in eqn.outvars])
         kept.append(eqn)
         for a in eqn.invars:
             if a.__class__ is Var:
@@ -232,3 +223,26 @@ def derived(make: Callable[..., Any]) -> Callable[..., Any]:
         return held
 
     return found
+
+
+@derived
+def with_results(program: Program, needed: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
+    """The program with some of its results, and which of its arguments it then uses."""
+    new = pruned(program, picked(program.outvars, needed))
+    atoms = used(new)
+    read = tuple([v in atoms for v in new.invars])
+    return new.replace(inputs=[*new.constvars, *picked(new.invars, read)]), read
+
+
+def prune_call(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+    """The `prune` rule of an op that calls its parameter `program`."""
+    if not any(needed) and not eqn.effects:
+        return None
+    if all(needed) or eqn.effects:
+        return eqn
+    program, read = with_results(eqn.params["program"], tuple(needed))
+    return eqn.replace(
+        invars=tuple(picked(eqn.invars, read)),
+        outvars=tuple(picked(eqn.outvars, needed)),
+        params={**eqn.params, "program": program},
+    )

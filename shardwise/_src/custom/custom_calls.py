@@ -251,6 +251,7 @@ class Rule:
 
     kind = ""
     uses_refs = False  # whether residuals contain refs
+    linear: Any = None  # the op for the linear part of a call, if it is a special one
     __slots__ = ("name", "key", "tree")
 
     def __init__(self, name: str, key: tuple):
@@ -304,6 +305,10 @@ class BatchedRule(Rule):
     @property
     def uses_refs(self) -> bool:
         return self.inner.uses_refs
+
+    @property
+    def linear(self) -> Any:
+        return self.inner.linear
 
     def fun(self, *values: Any) -> list[Any]:
         return map_flat(self.mapped, self.inner.fun, values, self.dims)
@@ -408,7 +413,7 @@ def _as_type(x: Any, t: ArrayType, i: int, rule: Rule) -> Any:
 # -- the ops' common rules --
 
 
-def _stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> tuple:
+def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> tuple:
     """Traces the function; captured values become leading arguments."""
     if op.is_staged(params):
         return args, params
@@ -428,7 +433,7 @@ def _stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> 
     return (*outside, *args), new
 
 
-def _run_eagerly(op: Op, args: tuple, params: dict) -> list[Any]:
+def run_eagerly(op: Op, args: tuple, params: dict) -> list[Any]:
     if not op.is_staged(params):
         return params["rule"].fun(*args)
     return call(*args, program=params["program"])
@@ -488,8 +493,8 @@ def op_of_calls(name: str, differentiated: Callable, batched: type[BatchedRule])
         user_code=True,
         jvp=functools.partial(_jvp_rule, differentiated),
         batch=functools.partial(_batch_rule, batched),
-        stage=_stage_rule,
-        eager=_run_eagerly,
+        stage=stage_rule,
+        eager=run_eagerly,
         aliases={"call_jaxpr": "program", "fun_jaxpr": "program"},
     )
 

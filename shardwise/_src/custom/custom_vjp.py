@@ -88,6 +88,10 @@ class CallVjp(CallRule):
     def uses_refs(self) -> bool:
         return self.function.uses_refs
 
+    @property
+    def linear(self) -> Any:
+        return self.function.linear
+
     def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
         function, values = self.function, list(map(as_array, primals))
         if function.symbolic_zeros:
@@ -234,7 +238,8 @@ def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list,
     outs = typed(outs)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
-    linear = custom_vjp_linear_with_refs if rule.uses_refs else custom_vjp_linear
+    plain = custom_vjp_linear_with_refs if rule.uses_refs else custom_vjp_linear
+    linear = rule.linear or plain
     moved = linear(
         *residuals,
         *given(tangents),
@@ -344,6 +349,7 @@ class custom_vjp(CustomFunction[P, T]):
     bwd: Any = None
     symbolic_zeros = False
     with_logs = False
+    linear: Op | None = None  # in place of `custom_vjp_linear`
     uses_refs = False  # whether residuals contain refs: see `refs/custom_rule_refs.py`
 
     def defvjp(
@@ -357,7 +363,8 @@ class custom_vjp(CustomFunction[P, T]):
 
         fwd: `fwd(*args) → (result, residuals)`, with any pytree of arrays as residuals.
         bwd: `bwd(*nondiff_args, residuals, ct) → cotangents`, a tuple with one for each
-          differentiable argument; None means zero.
+          differentiable argument; None means zero. They may be of another floating dtype: the
+          gradient is, too, if only ops that move elements were before the call.
         symbolic_zeros: `fwd` gets leaves as `CustomVJPPrimal`, and `bwd` zero cotangents as
           `SymbolicZero`.
         optimize_remat: accepted; unused values are never computed.
@@ -463,7 +470,7 @@ def _checked_bwd(
             if place is not None:
                 cts[place] = x
     return [
-        checked_tangent(_rounded(ct, t), t, _wrong(rule, tree, i, t))
+        checked_tangent(ct, _with_dtype_of(ct, t), _wrong(rule, tree, i, t))
         for i, (ct, t) in enumerate(zip(cts, types, strict=True))
     ]
 
@@ -475,11 +482,11 @@ def _wrong(rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], Except
     )
 
 
-def _rounded(ct: Any, t: ArrayType) -> Any:
-    """A cotangent of another floating dtype, in which a rule may compute, cast to that of `t`."""
-    if not (is_operand(ct) and is_inexact(t.dtype) and is_float(type_of(ct).dtype)):
-        return ct
-    return cast(ct, t.dtype)
+def _with_dtype_of(ct: Any, t: ArrayType) -> ArrayType:
+    """The type that a cotangent must have: it may be of another floating dtype than its value."""
+    if not (is_operand(ct) and is_float(t.dtype) and is_float(type_of(ct).dtype)):
+        return t
+    return t.update(dtype=type_of(ct).dtype)
 
 
 def _is_none(x: Any) -> bool:

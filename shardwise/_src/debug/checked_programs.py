@@ -9,7 +9,7 @@ pass through `jit`, `vmap` and loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,7 +35,7 @@ from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_inexact
 
-USER, NAN, DIV, INDEX, ERROR = "user", "nan", "div", "index", "error"
+USER, NAN, DIV, INDEX, ERROR, MAPPED = "user", "nan", "div", "index", "error", "mapped"
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,9 @@ class Message:
     """The message of a check: `str.format` with its arguments, which are arrays except `static`
     ones.
 
-    kind: one of `USER`, `NAN`, `DIV`, `INDEX`; or `ERROR`: the message of another error.
-    tree: the pytree of the arguments; for an index, the array's shape; for an error, its places.
+    kind: one of `USER`, `NAN`, `DIV`, `INDEX`; or `ERROR`: the message of another error; `MAPPED`:
+      those of all devices of a `shard_map`.
+    tree: the pytree of the arguments; for an index, the array's shape; for errors, their places.
     optional: whether the check is omitted from programs that are not checked.
     """
 
@@ -55,7 +56,7 @@ class Message:
 
     def text(self, values: Sequence[Any]) -> str:
         if self.kind == ERROR:
-            return text_of(self.tree, int(values[0]), values[1:])
+            return text_of(self.tree, values[0], values[1:])
         if self.kind == INDEX:
             index, axis, shape = int(values[0]), int(values[1]), self.tree
             return (
@@ -77,14 +78,32 @@ class Place:
     site: Site | None
 
     def where(self) -> str:
+        if self.message.kind == MAPPED:
+            return " or ".join(dict.fromkeys(place.where() for place in self.message.tree))
         return describe(self.site)
 
 
-def text_of(places: Sequence[Place], code: int, slots: Sequence[Any]) -> str:
-    """The message of the place that failed."""
-    before = sum(len(p.types) for p in places[: code - 1])
-    place = places[code - 1]
-    return place.message.text(slots[before : before + len(place.types)])
+def text_of(places: Sequence[Place], codes: Any, slots: Sequence[Any]) -> str:
+    """The message of the place that failed; one for each element of `codes` that is not 0."""
+    lines = []
+    for index, text in _messages(places, codes, slots):
+        at = f"at mapped index {', '.join(map(str, index))}: " if index else ""
+        lines.append(at + text)
+    return "\n".join(lines)
+
+
+def _messages(places: Sequence[Place], codes: Any, slots: Sequence[Any]) -> Iterator[Any]:
+    """(index, message) of all failures."""
+    for index in zip(*np.nonzero(codes), strict=True) if np.ndim(codes) else [()]:
+        code = int(codes[index])
+        before = sum(len(p.types) for p in places[: code - 1])
+        place = places[code - 1]
+        values = [x[index] for x in slots[before : before + len(place.types)]]
+        if place.message.kind == MAPPED:
+            inner = _messages(place.message.tree, values[0], values[1:])
+            yield from (((*index, *more), text) for more, text in inner)
+        else:
+            yield index, place.message.text(values)
 
 
 # -- the op --
@@ -368,12 +387,9 @@ class _Checking(Inside):
         return new
 
     def join(self, state: Sequence[Any], states: Sequence[Any]) -> list[Any]:
-        """The failure of the first device that has one."""
-        codes, *slots = states
-        first = argmax(ne(codes, NONE))
-        found = [x[first] for x in slots]
-        types = map(type_of, found)
-        self.places = [
-            replace(place, types=tuple([next(types) for _ in place.types])) for place in self.places
-        ]
-        return [codes[first], *found]
+        """One place for the failures of all devices."""
+        codes, *_ = states
+        message = Message(MAPPED, "", tuple(self.places))
+        self.places = [Place(message, tuple(map(type_of, states)), None)]
+        failed = reduce_or(ne(codes, NONE), axes=(0,))
+        return [convert_element_type(failed, dtype=CODE.dtype, weak=False), *states]

@@ -75,14 +75,8 @@ class Error:
 
     def get(self) -> str | None:
         """The message, or None; for several errors, a line for each element with one."""
-        codes = np.asarray(self._code)
-        slots = [np.asarray(x) for x in self._slots]
-        lines = []
-        for index in zip(*np.nonzero(codes), strict=True) if codes.ndim else [()] * bool(codes):
-            at = ", ".join(map(str, index))
-            text = text_of(self._places, int(codes[index]), [x[index] for x in slots])
-            lines.append(f"at mapped index {at}: {text}" if index else text)
-        return "\n".join(lines) if lines else None
+        codes, *slots = map(np.asarray, (self._code, *self._slots))
+        return text_of(self._places, codes, slots) if codes.any() else None
 
     def get_exception(self) -> CheckError | None:
         """The error as an exception, with a note that names the line; None if absent."""

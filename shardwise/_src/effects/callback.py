@@ -169,7 +169,7 @@ class Looped:
     marks: tuple[bool, ...]
 
     title = property(lambda self: self.inner.title)
-    local = property(lambda self: self.inner.local)
+    local = False  # calls of each device are not batched
     device = property(lambda self: self.inner.device)
     method = property(lambda self: self.inner.method)
 
@@ -309,6 +309,11 @@ def _looped(
 ) -> tuple[list[Any], list[Any]]:
     marks = tuple([d is not None for d in dims])
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
+    if callback.local:  # devices have shards of the elements, not some elements each
+        for i in range(mapped.size):
+            row = [x[i] if m else x for x, m in zip(moved, marks, strict=True)]
+            op(*row, callback=callback, results=results, token=token)
+        return [], []
     looped = Looped(callback, mapped.size, marks)
     return _bound(op, moved, mapped.size, looped, results, token)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from shardwise._src.autodiff.grad import vjp
+from shardwise._src.base.config import export_calling_convention_version
 from shardwise._src.base.positions import put
 from shardwise._src.control.expand import expanded
 from shardwise._src.core.program import Program
@@ -21,6 +22,7 @@ from shardwise._src.export.versions import (
     WHERE,
     DisabledSafetyCheck,
     maximum_supported_calling_convention_version,
+    minimum_supported_calling_convention_version,
 )
 from shardwise._src.jit.jit import Jitted, jit
 from shardwise._src.jit.stages import Traced, used_arguments, without_others
@@ -223,11 +225,26 @@ def exported(
         out_avals=tuple(types[1]), _in_named_shardings=ins, _out_named_shardings=outs,
         nr_devices=len(devices), platforms=platforms, disabled_safety_checks=checks,
         mlir_module_serialized=portable_artifact(text),
-        calling_convention_version=maximum_supported_calling_convention_version,
+        calling_convention_version=_version(len(devices)),
         module_kept_var_idx=numbers,
         uses_global_constants=len(platforms) > 1 or symbolic,
         _text=text, _get_vjp=lambda this: _vjp_of(this, whole),
     )  # fmt: skip
+
+
+def _version(devices: int) -> int:
+    """The calling-convention version of a module: 9 has no shardings in the form of Shardy."""
+    version, high = (
+        export_calling_convention_version.value,
+        maximum_supported_calling_convention_version,
+    )
+    low = minimum_supported_calling_convention_version if devices == 1 else high
+    if not low <= version <= high:
+        raise ValueError(
+            f"export_calling_convention_version is {version}; modules over {devices} "
+            f"device{'s' * (devices > 1)} have versions {low} to {high}."
+        )
+    return version
 
 
 _KERNEL = re.compile(r'custom_call @("[^"]*"|[\w$.]+)')

@@ -55,7 +55,7 @@ from shardwise._src.jit.trace_cache import (
     trace_cache_of,
 )
 from shardwise._src.lowering.layouts_and_memory import bare
-from shardwise._src.messages.argument_names import flat_arguments
+from shardwise._src.messages.argument_names import flat_arguments, name_of
 from shardwise._src.messages.tracebacks import hide_frames, hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.ops.sharded.sharding_ops import sharding_constraint
@@ -122,6 +122,7 @@ class Jitted(Generic[P, R]):
             self.__dict__.update(fun.__dict__, __wrapped__=fun)
         else:
             functools.update_wrapper(self, fun)
+            self.__name__ = name_of(fun)
         self._fun = fun
         self._options = options
         self._key = key

@@ -24,7 +24,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import cached, exact, make_room
 from shardwise._src.base.config import log_compiles, no_tracing
-from shardwise._src.base.context import CURRENT
+from shardwise._src.base.context import CURRENT, current
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.monitoring import TRACE, took
 from shardwise._src.core.fingerprints import fingerprint_of, is_plain, note
@@ -449,7 +449,7 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
             return ShapeDtypeStruct(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
         raise escaped(x)
     if isinstance(x, ShapeDtypeStruct):
-        if abstract:
+        if abstract or current().interpreter is not EAGER:
             return x
         raise TypeError(f"{x} has no data; types are for `trace`, `lower` and `eval_shape`.")
     if abstract and is_like_type(x):

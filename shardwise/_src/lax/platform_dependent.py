@@ -35,15 +35,15 @@ def platform_dependent(
     """`fun(*args)` with the function of the platform that the program runs on.
 
     default: for the platforms that are not named. per_platform: functions by 'cpu', 'gpu', 'cuda',
-    'rocm', 'tpu' or the name of a registered platform. All of them are traced, in `export` those of
-    the exported platforms; a program has only its platform's.
+    'rocm', 'tpu' or the name of a registered platform. In programs all of them are traced, in
+    `export` those of the exported platforms; a compiled program has only its platform's.
     """
 
     def of(platform: Platform) -> Callable[..., T] | None:
         names = [name for name in platform.names if name in per_platform]
         return per_platform[names[0]] if names else default
 
-    if current().interpreter is EAGER and (fun := of(_platform_for(args))) is not None:
+    if _runs_now() and (fun := of(_platform_for(args))) is not None:
         return fun(*args)
     exported = [named(p) for p in EXPORTED.value]
     targets = exported or [platform_of(devices()[0]), *known()]
@@ -66,9 +66,17 @@ def platform_dependent(
     return run(*args) if exported else jit(run)(*args)  # in a program, which is for one platform
 
 
+def _runs_now() -> bool:
+    """Whether operations run on devices, under any transforms, and are not staged."""
+    interpreter = current().interpreter
+    while interpreter.parent is not None and not interpreter.is_apart:
+        interpreter = interpreter.parent
+    return interpreter is EAGER
+
+
 def _platform_for(args: Any) -> Platform:
     """The platform that an op on these arguments runs on."""
-    arrays = [x for x in flatten(args)[0] if isinstance(x, ConcreteArray)]
+    arrays = [x for x in flatten(args)[0] if x.__class__ is ConcreteArray]
     return platform_of(arrays[0]._sig.devices[0] if arrays else default_single())
 
 

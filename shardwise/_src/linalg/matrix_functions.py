@@ -17,12 +17,17 @@ import numpy as np
 
 from shardwise._src.autodiff.grad import jvp
 from shardwise._src.control.scan_api import scan
+from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.custom.custom_jvp import custom_jvp
 from shardwise._src.custom.implicit import custom_linear_solve
+from shardwise._src.lax.dynamic_slices import dynamic_slice_in_dim, dynamic_update_slice_in_dim
+from shardwise._src.linalg.decompositions import eigvals
 from shardwise._src.linalg.polar import unitary
 from shardwise._src.linalg.special_matrices import expm
+from shardwise._src.numpy.joining import stack
+from shardwise._src.numpy.ordering.searching import where as select
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import move_axis, reduce_sum, reshape
 from shardwise._src.ops.create import iota
@@ -53,6 +58,7 @@ from shardwise._src.ops.logical import where
 from shardwise._src.ops.reduce import reduce_and, reduce_max, reduce_min
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import complex_dtype, finfo, is_complex
+from shardwise._src.values.binary import hypot
 from shardwise._src.values.convert import broadcast_to, common_shape, promote_inexact
 
 # -- recurrences over columns --
@@ -252,16 +258,42 @@ def _rsf2csf(t: Any, z: Any) -> Any:
     t, z = promote_inexact(t, z)
     for x in (t, z):
         check_matrices("rsf2csf", type_of(x))
-    shape = common_shape([type_of(t).shape, type_of(z).shape])
-    found, turn = _complex_schur(broadcast_to(t, shape))
-    return [found, product(as_dtype(broadcast_to(z, shape), type_of(turn).dtype), turn)]
+    shape, dtype = common_shape([type_of(t).shape, type_of(z).shape]), type_of(t).dtype
+    t, z = [as_dtype(broadcast_to(x, shape), complex_dtype(dtype)) for x in (t, z)]
+    n = shape[-1]
+    row, column = [iota(dtype=INT32, shape=(n, n), dimension=d) for d in (0, 1)]
+
+    def step(i: Any, carry: Any) -> Any:  # the block of rows and columns m - 1 and m
+        m = n - i
+        t, z = carry
+        rows = dynamic_slice_in_dim(t, m - 1, 2, -2)
+        turn = _triangular(dynamic_slice_in_dim(rows, m - 1, 2, -1), finfo(dtype).eps)
+        rows = select(column[:2] >= m - 1, product(turn, rows), rows)
+        t = dynamic_update_slice_in_dim(t, rows, m - 1, -2)
+        pair, last = [dynamic_slice_in_dim(x, m - 1, 2, -1) for x in (t, z)]
+        pair = select(row[:, :2] <= m, product(pair, adjoint(turn)), pair)
+        t = dynamic_update_slice_in_dim(t, pair, m - 1, -1)
+        z = dynamic_update_slice_in_dim(z, product(last, adjoint(turn)), m - 1, -1)
+        return select((row == m) & (column == m - 1), 0, t), z
+
+    return fori_loop(1, n, step, (t, z)) if n > 1 else (t, z)
+
+
+def _triangular(block: Any, eps: float) -> Any:
+    """The rotations that make matrices, c64[..., 2, 2], upper triangular; I where they are."""
+    low, last = block[..., 1, 0], block[..., 1, 1]
+    needed = abs(low) > eps * (abs(block[..., 0, 0]) + abs(last))
+    gap = select(needed, eigvals(block)[..., 0] - last, 1)
+    low = select(needed, low, 0)
+    length = as_dtype(hypot(abs(gap), abs(low)), type_of(low).dtype)
+    c, s = gap / length, low / length
+    return stack([stack([c.conj(), s], -1), stack([-s, c], -1)], -2)
 
 
 def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
-    """Converts a real Schur form, (…, n, n) each, to the complex Schur form: (t, z).
+    """Converts real Schur forms, (…, n, n), to complex Schur forms: (t, z), as SciPy does.
 
-    The order of eigenvalues and the phases of vectors are those of LAPACK; SciPy's may differ. Not
-    differentiable.
+    A rotation of two rows and columns removes each element below the diagonal, the last one first.
     """
     t, z = _rsf2csf(T, Z)
     return t, z

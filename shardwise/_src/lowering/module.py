@@ -206,6 +206,12 @@ def hoisted_constants(program: Program) -> list[Any]:
         for value in held.consts:
             if np.size(value) > MAX_DENSE or not isinstance(value, np.ndarray):
                 found[id(value)] = value
+    for value in found.values():
+        if not hasattr(value, "__array__"):
+            raise TypeError(
+                f"{program.name} uses {value}, a type, which has no data. Only programs that are "
+                "not run, such as those of `eval_shape`, can compute with types."
+            )
     return list(found.values())
 
 

@@ -33,7 +33,7 @@ BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD
 
 def name_of(fun: Callable[..., Any]) -> str:
     """The name of a function, for messages and programs."""
-    while isinstance(fun, functools.partial):
+    while isinstance(fun, functools.partial) and not hasattr(fun, "__name__"):
         fun = fun.func
     return getattr(fun, "__name__", type(fun).__name__)
 

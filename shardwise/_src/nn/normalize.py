@@ -28,9 +28,9 @@ from shardwise._src.numpy.statistics.named_reductions import (
     named_axes,
     reduced_axes,
 )
-from shardwise._src.numpy.statistics.reductions import kept
+from shardwise._src.numpy.statistics.reductions import add_up, kept
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum
+from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import (
@@ -146,7 +146,7 @@ def _softmax_jvp(axes: Axes, primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def _total(x: Any, axes: Axes, mask: Any = None) -> Any:
-    return folded(reduce_sum, x if mask is None else where(mask, x, lit(0, x)), axes)
+    return add_up(x if mask is None else where(mask, x, lit(0, x)), axes, type_of(x).dtype)
 
 
 @eager_jit
@@ -296,7 +296,7 @@ def _standardize(x: Any, epsilon: Any, *rest: Any, axes: Axes, given: tuple, sta
 def _count(x: Any, axes: Axes, mask: Any) -> Any:
     if mask is None:
         return lit(count_of(type_of(x).shape, axes), x)
-    return folded(reduce_sum, cast(mask, type_of(x).dtype), axes)
+    return add_up(mask, axes, type_of(x).dtype)
 
 
 # -- one_hot --

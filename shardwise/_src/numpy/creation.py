@@ -53,7 +53,14 @@ from shardwise._src.types.annotations import (
     ShapeLike,
 )
 from shardwise._src.types.array_type import says_nothing
-from shardwise._src.types.dtypes import canonicalize, check_user_dtype, float0, is_bool, is_complex
+from shardwise._src.types.dtypes import (
+    canonicalize,
+    check_user_dtype,
+    float0,
+    is_bool,
+    is_complex,
+    real_dtype,
+)
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.promotion import dtype_and_weak, lattice_join
 from shardwise._src.values.convert import broadcast_to, cast, joined
@@ -556,21 +563,33 @@ def _view(x: Any, dtype: Any) -> Any:
     t = type_of(x)
     if t.dtype == dtype:
         return x
+    if is_bool(t.dtype):
+        return _view(cast(x, np.dtype(np.uint8)), dtype)
+    if is_bool(dtype):
+        return cast(_view(x, np.dtype(np.uint8)), dtype)
     old, new = bit_width(t.dtype), bit_width(dtype)
+    if t.shape[-1] * old % new if t.ndim else old != new:
+        raise ValueError(
+            f"view: the last dimension of {t.str_short(True)} is not a whole number of elements of "
+            f"{new} bits, as {dtype} has."
+        )
+    if not t.ndim:
+        return reshape(_view(reshape(x, shape=(1,)), dtype), shape=())
+    *batch, size = t.shape
+    if is_complex(t.dtype):
+        parts = [
+            reshape(part(x), shape=(*t.shape, 1)) for part in (elementwise.real, elementwise.imag)
+        ]
+        return _view(
+            reshape(concatenate(*parts, dimension=t.ndim), shape=(*batch, 2 * size)), dtype
+        )
+    if is_complex(dtype):
+        parts = _view(x, real_dtype(dtype))
+        return elementwise.complex(parts[..., 0::2], parts[..., 1::2])
     if new > old:
-        ratio = new // old
-        if not t.ndim or t.shape[-1] % ratio:
-            raise ValueError(
-                f"view: {new} bits of {dtype} are {ratio} elements of {t.str_short(True)}, whose "
-                "last dimension is not a multiple of that."
-            )
-        x = reshape(x, shape=(*t.shape[:-1], t.shape[-1] // ratio, ratio))
-    if is_bool(t.dtype) or is_bool(dtype):
-        return cast(x, dtype)
+        x = reshape(x, shape=(*batch, size * old // new, new // old))
     out = bitcast_convert_type(x, dtype=dtype)
-    if new < old and t.ndim:
-        out = reshape(out, shape=(*t.shape[:-1], t.shape[-1] * (old // new)))
-    return out
+    return reshape(out, shape=(*batch, size * old // new))
 
 
 def view(a: ArrayLike, dtype: DTypeLike | None = None) -> Array:

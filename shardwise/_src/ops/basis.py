@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.config import allow_f16_reductions
 from shardwise._src.base.errors import ShapeError, ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
@@ -18,6 +19,7 @@ from shardwise._src.ops.rules import linear_jvp
 from shardwise._src.ops.sharded.sharding_ops import zero_like
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dtypes import kind_of
 
 
 def ints(values: Any) -> str:
@@ -335,6 +337,13 @@ def batch_axes(
 
 def _sum_type(op: Op, x: ArrayType, *, axes: tuple) -> ArrayType:
     check_axes("reduce_sum", x, axes)
+    half = kind_of(x.dtype) == "float" and x.dtype.itemsize == 2
+    if half and not allow_f16_reductions.value and any(x.shape[i] != 1 for i in axes):
+        raise ValueError(
+            f"[reduce_sum] sums of {x.str_short(True)} are not allowed while "
+            "allow_f16_reductions is False: they add up rounding errors. Cast the operand to "
+            "float32 first."
+        )
     return array_type(reduced(x, axes), x.dtype, x.weak_type)
 
 
@@ -352,3 +361,20 @@ reduce_sum = Op(
     transpose=_sum_transpose,
     batch=batch_axes,
 )
+
+
+class _NotStored(dict[Any, Any]):
+    """Inferred types of an op whose type rule depends on a flag."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        pass
+
+
+def _check_each_sum(allowed: bool) -> None:
+    """Has the type rule called for each sum from now on if `allow_f16_reductions` is turned off."""
+    if not allowed:
+        object.__setattr__(reduce_sum, "inferred", _NotStored())
+
+
+allow_f16_reductions.guard = _check_each_sum
+_check_each_sum(allow_f16_reductions.value)

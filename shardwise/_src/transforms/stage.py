@@ -12,7 +12,7 @@ from shardwise._src.base.config import enable_checks
 from shardwise._src.base.context import current
 from shardwise._src.core.checker import check_program
 from shardwise._src.core.fused import Fused
-from shardwise._src.core.infer import as_arraylike, infer, type_of
+from shardwise._src.core.infer import as_arraylike, infer, is_array, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
@@ -166,6 +166,8 @@ class Stage(Interpreter):
             converted = as_arraylike(x)
             if converted is not x:
                 return self.atom(converted)
+            if is_array(x):  # a type, of which `eval_shape` needs no value
+                return self.capture(x)
             raise TypeError(f"expected an array or a scalar, got {short_repr(x)}.{to_register(x)}")
         return self.capture(x)
 

@@ -17,10 +17,11 @@ from shardwise._src.base.flags import UserContext
 from shardwise._src.base.marks import picked
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Linear, Op, is_linear
+from shardwise._src.core.op import Elements, Linear, Op, is_linear
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import replay, replays, transposed
+from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import add
 from shardwise._src.ops.sharded.collective import psum, summed_on, unreduced_psum
 from shardwise._src.ops.sharded.sharding_ops import (
@@ -34,6 +35,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
+from shardwise._src.types.promotion import dtype_and_weak, lattice_join
 
 REFS = "backward rules with refs"  # the effect of their equations
 COLLECTS: UserContext[bool] = UserContext(False)
@@ -156,6 +158,9 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
         )
     if op.dims is None:  # it contains programs, whose cotangents must have exact types
         cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outvars, strict=True)]
+    for i, (ct, v) in enumerate(zip(cts, eqn.outvars, strict=True)):
+        if ct is not None and type_of(ct).dtype != v.aval.dtype:
+            cts, args = _of_other_dtype(op, [*cts], args, i, v.aval.dtype)
     if op.dims is None or op.pointwise or op.shardings or not _has_mesh(eqn, cts):
         return op.transpose(op, cts if op.multiple else cts[0], *args, **eqn.params)
     known = [a for a in args if not is_linear(a)]
@@ -167,6 +172,27 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
         given=tuple([ct is not None for ct in cts]),
         linear=tuple([a.aval if is_linear(a) else None for a in args]),
     )
+
+
+def _of_other_dtype(
+    op: Op, cts: list[Any], args: Sequence[Any], i: int, dtype: Any
+) -> tuple[list[Any], Sequence[Any]]:
+    """Cotangent i, which rules of users return in another dtype: ops that only move elements keep
+    it, and all others compute in the dtype of their result.
+    """
+    wanted = type_of(cts[i]).dtype
+    if op.elements is Elements.MOVED and len(cts) == 1:
+        args = [
+            Linear(a.aval.update(dtype=wanted)) if is_linear(a) and a.aval.dtype == dtype else a
+            for a in args
+        ]
+    elif op.elements is not Elements.CONVERTED:
+        cts[i] = _as_dtype(cts[i], dtype)
+    return cts, args
+
+
+def _as_dtype(ct: Any, dtype: Any) -> Any:
+    return convert_element_type(ct, dtype=dtype, weak=False)
 
 
 def _has_mesh(eqn: Equation, cts: Sequence[Any]) -> bool:
@@ -216,6 +242,9 @@ def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
         ct = ct if _splits_more(type_of(ct), wanted) else reshard_like(ct, wanted)
         if held is not None and type_of(held).spec is not type_of(ct).spec:
             held, ct = reshard_like(held, wanted), reshard_like(ct, wanted)
+    if held is not None and type_of(held).dtype != type_of(ct).dtype:
+        dtype = lattice_join(*[dtype_and_weak(x) for x in (held, ct)])[0]
+        held, ct = _as_dtype(held, dtype), _as_dtype(ct, dtype)
     grown[var] = ct if held is None else add(held, ct)
 
 
@@ -266,13 +295,14 @@ def _as_input(ct: Any, t: ArrayType) -> Any:
 
 
 def transpose_program(
-    program: Program, known: int, nonzero: tuple[bool, ...]
+    program: Program, known: int, nonzero: tuple[bool, ...], exact: bool = True
 ) -> tuple[Program, tuple[bool, ...]]:
     """The transpose as a program: takes the known arguments and the nonzero cotangents.
 
     Returns it with marks of the linear arguments whose cotangents (its results) are not zero.
+    exact: whether results have the dtypes of the arguments, even if rules of users return others.
     """
-    back, marks, logs = transpose_with_logs(program, known, nonzero)
+    back, marks, logs = transpose_with_logs(program, known, nonzero, exact)
     if logs is not None:
         raise NotImplementedError(
             f"with_logs: a backward rule in {program.name} logs values inside of a branch, a "
@@ -284,7 +314,7 @@ def transpose_program(
 
 @derived
 def transpose_with_logs(
-    program: Program, known: int, nonzero: tuple[bool, ...]
+    program: Program, known: int, nonzero: tuple[bool, ...], exact: bool = True
 ) -> tuple[Program, tuple[bool, ...], Any]:
     """`transpose_program` with the leaves of logs as last results, and their pytree; None if there
     are no logs, or nothing collects them."""
@@ -296,6 +326,11 @@ def transpose_with_logs(
         cts = [next(given) if has else None for has in nonzero]
         with collecting_logs() as logs:
             results = transpose(program, args[:known], cts)
+        if exact:
+            results = [
+                x if x is None or type_of(x).dtype == v.aval.dtype else _as_dtype(x, v.aval.dtype)
+                for x, v in zip(results, program.invars[known:], strict=True)
+            ]
         leaves, tree = flatten(logs if COLLECTS.value else {})
         trees.append(tree if leaves else None)
         marks.extend([r is not None for r in results])

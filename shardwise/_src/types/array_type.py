@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from shardwise._src.base.caches import Interned
@@ -271,6 +271,11 @@ def inside_of_maps(t: ArrayType) -> ArrayType:
 def in_row(types: Iterable[ArrayType]) -> str:
     """`f32[3], i32[]`: types, for messages."""
     return ", ".join([str_short(t) for t in types])
+
+
+def same_but_weak(types: Sequence[ArrayType], others: Sequence[ArrayType]) -> bool:
+    """Whether types are equal, apart from weak types."""
+    return types == others or [t.strong() for t in types] == [t.strong() for t in others]
 
 
 def in_parens(types: Iterable[ArrayType]) -> str:

@@ -35,8 +35,10 @@ from shardwise._src.base.errors import (
 )
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
+from shardwise._src.ops.shape import concatenate
 from shardwise._src.types.dtypes import is_bool, is_integer
 from shardwise._src.types.symbolic import Symbolic
+from shardwise._src.values.convert import broadcast_to, promote
 from shardwise._src.values.dslice import Slice, entry
 
 NEW, ALL, AT, SCALAR, ARRAY, HOST = "new", "all", "at", "scalar", "array", "host"
@@ -161,7 +163,7 @@ def _plain(item: Any) -> Any:
     if isinstance(item, int):  # a subclass
         return int(item)
     if isinstance(item, list | tuple):
-        return np.asarray(item) if len(item) else np.zeros(0, np.int32)
+        item = _listed(item) if len(item) else np.zeros(0, np.int32)
     if hasattr(item, "__jax_array__"):
         item = item.__jax_array__()
     if hasattr(item, "dtype"):
@@ -180,6 +182,16 @@ def _plain(item: Any) -> Any:
         "an index must consist of integers, slices, ..., None and arrays of integers or booleans; "
         f"got {item!r}."
     )
+
+
+def _listed(items: Sequence[Any]) -> Any:
+    """A nested sequence as an array: on the host, unless an element is traced."""
+    try:
+        return np.asarray(items)
+    except TracerArrayConversionError:
+        parts = promote(*[_listed(x) if isinstance(x, list | tuple) else x for x in items])
+        rows = [broadcast_to(x, (1, *type_of(x).shape)) for x in parts]
+        return concatenate(*rows, dimension=0)
 
 
 def _shown(x: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -26,7 +26,15 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
-from shardwise._src.types.dtypes import canonicalize, check_user_dtype, iinfo, is_bool, is_integer
+from shardwise._src.types.array_type import join_types
+from shardwise._src.types.dtypes import (
+    canonicalize,
+    check_user_dtype,
+    iinfo,
+    is_bool,
+    is_integer,
+    is_unsigned,
+)
 from shardwise._src.types.symbolic import broadcast_shapes
 from shardwise._src.values import binary
 from shardwise._src.values.convert import (
@@ -34,6 +42,7 @@ from shardwise._src.values.convert import (
     broadcast,
     cast,
     count_of,
+    joined,
     promote,
     strip_weak_type,
     unknown_count,
@@ -302,27 +311,38 @@ def piecewise(
 # -- flat and multiple indices --
 
 
-@fused(arrays=1)
-def _unravel(indices: Any, shape: tuple) -> list[Any]:
-    t = type_of(indices)
-    size = int(np.prod(shape))
-    i = indices if t.dtype.itemsize >= 4 else cast(indices, INT32)
-    i = lg.where(lg.lt(i, lit(0, i)), add(i, lit(size, i)), i)
-    i = lg.clamp(lit(0, i), i, lit(max(size - 1, 0), i))
+@fused
+def _unravel(indices: Any, *sizes: Any) -> list[Any]:
+    t, (dtype, weak) = type_of(indices), joined(indices, *sizes)
+    left = indices if t.dtype.itemsize >= 4 else cast(indices, INT32)
     outs = []
-    for n in reversed(shape):
-        outs.append(cast(_remainder(i, n), t.dtype, t.weak_type))
-        i = _quotient(i, max(n, 1))
-    return outs[::-1]
+    for n in reversed(sizes):
+        left, index = binary.divmod(left, n)
+        outs.append(index)
+    over, under = (
+        lg.gt(left, lit(0, left)),
+        lg.lt(left, lit(0 if is_unsigned(t.dtype) else -1, left)),
+    )
+    found = [
+        where(over, n - 1, where(under, 0, i)) for n, i in zip(sizes, reversed(outs), strict=True)
+    ]
+    return [cast(i, dtype, weak) for i in found]
 
 
 @eager_jit
-def unravel_index(indices: ArrayLike, shape: Ints) -> tuple[Array, ...]:
-    """Indices into a flat array as indices into an array of `shape`; clamped to the bounds."""
-    if not is_integer(type_of(indices).dtype):
-        raise TypeError(f"unravel_index takes integers; got {type_of(indices).str_short(True)}.")
-    sizes = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
-    return tuple(_unravel(indices, tuple(operator.index(n) for n in sizes)))
+def unravel_index(indices: ArrayLike, shape: Ints | ArrayLike) -> tuple[Array, ...]:
+    """Indices into a flat array as indices into an array of `shape`; clamped to the bounds.
+
+    shape: integers, or arrays of rank 0; an array is one for each of its elements.
+    """
+    sizes = tuple(shape) if isinstance(shape, Iterable) and getattr(shape, "ndim", 1) else (shape,)
+    types = [type_of(x) for x in (indices, *sizes)]
+    for t in types:
+        if not is_integer(t.dtype):
+            raise TypeError(f"unravel_index takes integers; got {t.str_short(True)}.")
+    if any(t.ndim for t in types[1:]):
+        raise ValueError(f"unravel_index: sizes must be of rank 0; got {join_types(types[1:])}.")
+    return tuple(_unravel(indices, *sizes))
 
 
 @fused
