@@ -47,7 +47,7 @@ SUITES = (
     Suite("flax", ("tests",), ("einops", "ml-collections", "cloudpickle"), share=4),
     Suite("numpyro", ("test",), ("dm-tree",), share=20),
     Suite("blackjax", ("tests",), (), share=4),
-    Suite("equinox", ("tests",), github="patrick-kidger"),
+    Suite("equinox", ("tests",), share=2, github="patrick-kidger"),
     Suite("diffrax", ("test",), share=4, github="patrick-kidger"),
 )
 
