@@ -2,7 +2,8 @@
 
 The tests come from the source archives of the versions in pyproject.toml, which are kept in
 build/suites, and run in .venv-ecosystem, which `make ecosystem` makes. Tests that fail with jax do
-not count. `--update` writes the table into docs/ecosystem.md; `--share 4` runs a quarter of each.
+not count. `--update` writes the rows of the suites that ran into the table in docs/ecosystem.md;
+`--share 4` runs a quarter of each.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import sys
 import tarfile
 import tomllib
 import urllib.request
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,22 +30,25 @@ BEGIN, END = "<!-- suites -->", "<!-- end of suites -->"
 @dataclass(frozen=True)
 class Suite:
     """name: of the archive. tests: folders. packages: what the tests import in addition.
-    share: which part runs by default, 1 of so many."""
+    share: which part runs by default, 1 of so many. github: the owner of the repository with the
+    archive, if the one of the package index contains no tests."""
 
     name: str
     tests: tuple[str, ...]
     packages: tuple[str, ...] = ()
     share: int = 1
-    ignored: tuple[str, ...] = ()
+    github: str = ""
 
 
 SUITES = (
     Suite("chex", ("chex",), ("cloudpickle", "dm-tree")),
     Suite("optax", ("optax",), ("dm-tree",), share=4),
-    Suite("dm-haiku", ("haiku",), ("dm-tree", "mock"), share=4),
+    Suite("dm-haiku", ("haiku",), ("dill", "dm-tree", "mock"), share=4),
     Suite("flax", ("tests",), ("einops", "ml-collections", "cloudpickle"), share=4),
     Suite("numpyro", ("test",), ("dm-tree",), share=20),
     Suite("blackjax", ("tests",), (), share=4),
+    Suite("equinox", ("tests",), share=2, github="patrick-kidger"),
+    Suite("diffrax", ("test",), share=4, github="patrick-kidger"),
 )
 
 
@@ -55,27 +58,34 @@ def version_of(name: str) -> str:
     return pins[name]
 
 
-def source(name: str) -> Path:
+def source(suite: Suite) -> Path:
     """The folder of a library's source archive, which is downloaded if it is missing."""
-    version = version_of(name)
-    folder = HOME / f"{name.replace('-', '_')}-{version}"
+    folder = HOME / f"{suite.name.replace('-', '_')}-{version_of(suite.name)}"
     if not folder.exists():
         HOME.mkdir(parents=True, exist_ok=True)
-        accept = {"Accept": "application/vnd.pypi.simple.v1+json"}
-        request = urllib.request.Request(f"{INDEX}/{name}/", headers=accept)
-        with urllib.request.urlopen(request) as response:
-            files = json.load(response)["files"]
         wanted = f"{folder.name}.tar.gz"
-        (url,) = [f["url"] for f in files if f["filename"] == wanted]
-        archive, _ = urllib.request.urlretrieve(url, HOME / wanted)
+        archive, _ = urllib.request.urlretrieve(address(suite, wanted), HOME / wanted)
         with tarfile.open(archive) as tar:
             tar.extractall(HOME, filter="data")
     return folder
 
 
+def address(suite: Suite, wanted: str) -> str:
+    """The URL of the archive of this name."""
+    if suite.github:
+        tag = f"v{version_of(suite.name)}"
+        return f"https://github.com/{suite.github}/{suite.name}/archive/refs/tags/{tag}.tar.gz"
+    accept = {"Accept": "application/vnd.pypi.simple.v1+json"}
+    request = urllib.request.Request(f"{INDEX}/{suite.name}/", headers=accept)
+    with urllib.request.urlopen(request) as response:
+        files = json.load(response)["files"]
+    (url,) = [f["url"] for f in files if f["filename"] == wanted]
+    return url
+
+
 def outcomes(suite: Suite, module: str, share: int, workers: int) -> dict[str, list[str]]:
     """[outcome, message] of each test that ran, by name."""
-    folder, file = source(suite.name), HOME / f"{suite.name}-{module}.jsonl"
+    folder, file = source(suite), HOME / f"{suite.name}-{module}.jsonl"
     file.unlink(missing_ok=True)
     environment = {
         **os.environ,
@@ -87,6 +97,7 @@ def outcomes(suite: Suite, module: str, share: int, workers: int) -> dict[str, l
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [PYTHON, "-m", "pytest", *suite.tests, "-p", "tools.suite_plugin", "-q"]
+    command += ["-c", os.devnull, "--rootdir", "."]  # not the configuration of this repository
     command += ["-o", "python_files=*_test.py test_*.py", "-o", "addopts=", "-o", "filterwarnings="]
     command += ["-p", "no:cacheprovider", "-n", str(workers), "--timeout", "300"]
     command += ["--continue-on-collection-errors", "--tb=short", "--no-header"]
@@ -128,10 +139,12 @@ def install(suites: list[Suite]) -> None:
     subprocess.run([*install, *packages], check=True)
 
 
-def lines(found: list[Found]) -> Iterator[str]:
-    yield "| Suite | part | pass with jax | of those, here | |"
-    yield "|---|---|---:|---:|---:|"
-    yield from (each.row() for each in found)
+def table(found: list[Found], before: str) -> str:
+    """The table with these rows; a suite that did not run keeps its row of the table before."""
+    rows = {line.split()[1]: line for line in before.splitlines() if line.startswith("| ")}
+    rows.update({each.suite.name: each.row() for each in found})
+    head = ["| Suite | part | pass with jax | of those, here | |", "|---|---|---:|---:|---:|"]
+    return "\n".join([*head, *(rows[s.name] for s in SUITES if s.name in rows)])
 
 
 def main() -> int:
@@ -151,9 +164,8 @@ def main() -> int:
             print(f"    {name}: {' '.join(message.split())[:200]}", flush=True)
     if given.update:
         head, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(
-            f"{head}{BEGIN}\n" + "\n".join(lines(found)) + f"\n{END}" + rest.partition(END)[2]
-        )
+        before, _, rest = rest.partition(END)
+        PAGE.write_text(f"{head}{BEGIN}\n{table(found, before)}\n{END}{rest}")
     return 0
 
 

@@ -239,6 +239,23 @@ class ByMethod:
         return snp.asarray(NUMBERS)
 
 
+class Proxy:
+    """Has all attributes of an array, traced or not."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __getattr__(self, name):
+        return getattr(object.__getattribute__(self, "value"), name)
+
+
+class Around(Proxy):
+    """Like Flax's variables."""
+
+    def __jax_array__(self):
+        return self.value
+
+
 class ByNumPy:
     def __array__(self, dtype=None, copy=None):
         return NUMBERS.astype(dtype or np.float32)
@@ -359,6 +376,32 @@ def test_objects_of_other_libraries_are_taken(protocol, use):
     for a, b in zip(mine, expected, strict=True):
         assert type(a) is type(b) and isinstance(a, Array | int | tuple)
         np.testing.assert_array_equal(a, b)
+
+
+def test_objects_around_arrays():
+    x = snp.arange(4.0)
+    uses = [
+        lambda o: x + o,
+        lambda o: x @ o,
+        snp.sum,
+        lambda o: snp.concatenate([x, o]),
+        lambda o: snp.einsum("i,i->", x, o),
+        lambda o: x.at[1:].add(Around(o.value[1:])),
+    ]
+    for use in uses:
+        for _ in range(2):
+            np.testing.assert_array_equal(use(Around(x)), use(x) if use is not uses[-1] else x + x)
+        found = sw.grad(lambda v, use=use: use(Around(v)).sum())(x)
+        assert found.shape == (4,) and found[3] != 0
+        assert sw.jit(lambda v, use=use: use(Around(v)))(x).shape == use(Around(x)).shape
+
+
+def test_objects_with_every_attribute_have_their_own_operators():
+    class Cursor(Proxy):
+        def __radd__(self, other):
+            return "own"
+
+    assert snp.arange(4.0) + Cursor(snp.asarray(NUMBERS)) == "own"
 
 
 def test_arrays_of_other_libraries_are_indices():

@@ -167,7 +167,7 @@ def test_private_names(tmp_path):
         from jax.extend.ifrt_programs import ifrt_programs
         from jax.interpreters import ad, pxla
         assert ad is sw.interpreters.ad and pxla.thread_resources.env.physical_mesh.empty
-        mesh = jax.make_mesh((2,), ("x",))
+        mesh = jax.make_mesh((2,), ("x",), (jax.sharding.AxisType.Explicit,))
         with jax.set_mesh(mesh):
             assert jax._src.mesh.thread_resources.env.physical_mesh is mesh
             assert mesh.devices[0] in jax.NamedSharding(mesh, jax.P())._device_assignment
@@ -178,6 +178,8 @@ def test_private_names(tmp_path):
                 "jax.extend.ifrt_programs.ifrt_programs.make_plugin_program: plugin programs are "
                 "not supported. Only Pathways has them."
             )
+        from jax._src.state.types import AbstractRef
+        assert isinstance(jax.typeof(jax.new_ref(1.0)), AbstractRef)
         assert core.trace_state_clean() and not sw.jit(lambda: core.trace_state_clean())()
         from jax.experimental import hijax, shard_map
         import jax.experimental.ode as ode, jax.experimental

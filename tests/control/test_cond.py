@@ -190,6 +190,27 @@ def test_functions_are_staged_once():
     assert sorted(runs) == [1, 1, 2, 2]
 
 
+def test_a_function_that_is_several_branches_is_staged_once():
+    calls = []
+
+    def cube(x):
+        calls.append(cube)
+        return x**3 * y
+
+    def twice(x):
+        calls.append(twice)
+        return x * 2
+
+    y = swnp.float32(2.0)  # captured
+    for i, wanted in enumerate([54, 6, 54, 6]):
+        calls.clear()
+        assert lax.switch(i, [cube, twice] * 2, swnp.float32(3.0)) == wanted
+        assert calls.count(cube) <= 1 and calls.count(twice) <= 1
+    calls.clear()
+    assert sw.grad(lambda x: lax.cond(x > 0, cube, cube, x))(1.0) == 6
+    assert calls == [cube]
+
+
 def test_clear_caches_forgets_what_was_staged():
     def one(x):
         return x * 2

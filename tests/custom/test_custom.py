@@ -493,3 +493,38 @@ def test_places_of_arguments_that_are_not_differentiated():
 def test_pulling_back_twice_gives_the_same():
     out, pull_back = vjp(lambda x: F["vjp"](x, x)["s"], array(X))
     close(pull_back(out), pull_back(out))
+
+
+def overwriting(lib):
+    """The cotangent of its argument is that of the result, plus 7."""
+    f = lib(lambda x: x * 2)
+    f.defvjp(lambda x: (x * 2, None), lambda _, ct: (ct + 7.0,))
+    return f
+
+
+def dropping(lib):
+    """The cotangent of its argument is zero."""
+    f = lib(lambda x: x * 3)
+    f.defvjp(lambda x: (x * 3, None), lambda _, ct: (None,))
+    return f
+
+
+CHAINS = {
+    "directly": lambda f, n, x: n(f(x)),
+    "by others": lambda f, n, x: n(f(x) * 3) + x,
+    "twice": lambda f, n, x: n(n(f(x))),
+    "unused": lambda f, n, x: (f(x), n(x))[1],
+}
+
+
+@pytest.mark.parametrize("form", CHAINS)
+def test_rules_get_cotangents_that_are_zero(form):
+    """A rule may return something for them: statistics, for instance, as `gradients`."""
+    use, x = CHAINS[form], np.float32(1.5)
+    wanted = jax.grad(lambda x: use(overwriting(jax.custom_vjp), dropping(jax.custom_vjp), x))(x)
+
+    def ours(x):
+        return use(overwriting(custom_vjp), dropping(custom_vjp), x)
+
+    assert grad(ours)(x) == jit(grad(ours))(x) == wanted
+    assert vmap(grad(ours))(x[None]).tolist() == [wanted]

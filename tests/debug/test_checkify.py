@@ -316,6 +316,17 @@ def test_nothing_is_staged_twice() -> None:
     check_program(sw.make_jaxpr(lambda x: g(x)[1])(1.0))
 
 
+@pytest.mark.parametrize("jitted", [False, True])
+def test_values_in_messages_are_arrays(jitted: bool) -> None:
+    def checked(lib: Any, x: Any) -> Any:
+        lib.checks.check(x[0] > 0, "{x!r} {tree} {0:.2f}", x[1], x=x, tree={"a": x[2] > 1})
+        return x
+
+    x = np.arange(3.0, dtype="f")
+    mine, theirs = (lib.checked(checked, x, jitted=jitted) for lib in (OURS, THEIRS))
+    assert mine[0].get() == theirs[0].get()
+
+
 def test_keys_in_messages() -> None:
     def f(x: Any, key: Any) -> Any:
         checkify.check(x > 0, "x={x}, key={}", key, x=x)

@@ -65,6 +65,26 @@ def test_it_runs_by_its_implementation_and_is_compiled_by_its_lowering():
     assert calls == [2.0]  # neither called it
 
 
+def test_without_a_lowering_it_runs_eagerly_in_functions_with_checkpoints():
+    calls = []
+    seen = Primitive("seen")
+    seen.def_impl(lambda x: (calls.append(x), x)[1])
+    seen.def_abstract_eval(lambda x: x)
+    ad.deflinear2(seen, lambda ct, x: [ct])
+    batching.defvectorized(seen)
+
+    def f(x):
+        return jnp.sin(seen.bind(x))
+
+    saved = sw.checkpoint(f)
+    assert sw.grad(saved)(0.5) == np.cos(np.float32(0.5))
+    assert len(calls) >= 1
+    np.testing.assert_allclose(sw.grad(sw.grad(saved))(0.5), -np.sin(0.5), rtol=1e-6)
+    np.testing.assert_allclose(sw.vmap(saved)(X), np.sin(X), rtol=1e-6)
+    with pytest.raises(NotImplementedError, match="no lowering"):
+        sw.jit(saved)(0.5)
+
+
 def test_transforms():
     scale, _ = scale_primitive()
     x = np.arange(1.0, 5.0, dtype=np.float32)

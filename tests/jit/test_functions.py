@@ -66,6 +66,11 @@ def test_what_can_be_jitted():
     assert "jit takes a function; got <generator object" in str(caught.value)
 
 
+def test_libraries_recognize_them_by_the_name_of_their_class():
+    for lib in (sw, jax):
+        assert "PjitFunction" in str(type(lib.jit(np.sin)))
+
+
 def test_signatures_are_those_of_the_functions():
     def f(x, *, y=2):
         return x + y

@@ -52,6 +52,24 @@ def test_dtypes_are_those_of_jax(left, preferred):
         np.testing.assert_array_equal(np.asarray(came), np.asarray(wanted))
 
 
+SMALL = ["float8_e5m2", "float8_e4m3fn", "int4", "uint4"]
+
+
+@pytest.mark.parametrize("left", [*SMALL, "bfloat16"])
+def test_dtypes_that_do_not_promote_are_multiplied_as_in_jax(left):
+    x, y = np.arange(6).reshape(2, 3) % 4, np.arange(6).reshape(3, 2) % 3
+    for right in [*SMALL, "float16", "float32", "int8"]:
+        for preferred in [None] if left == right else [None, "float32"]:
+            operands = jnp.asarray(x).astype(left), jnp.asarray(y).astype(right)
+            wide = preferred and np.dtype(preferred)
+            wanted = lax.dot_general(*operands, MATMUL, preferred_element_type=wide)
+            came = dot(*[EAGER.array(np.asarray(a)) for a in operands], MATMUL, None, wide)
+            assert came.dtype == wanted.dtype, (left, right)
+            np.testing.assert_array_equal(
+                np.asarray(came).astype("f"), np.asarray(wanted).astype("f")
+            )
+
+
 def test_mixed_precision_gradients_have_the_dtypes_of_the_operands():
     x, y = normal(2, 3).astype(np.float16), normal(3, 2).astype(np.float16)
     ct = np.ones((2, 2), np.float32)

@@ -58,7 +58,7 @@ PLACES: dict[str, dict[str, str]] = {
     "jax._src.numpy.util": {_FALLBACK: _VALUES},
     "jax._src.random": {_FALLBACK: "shardwise.random"},
     "jax._src.state": {},
-    "jax._src.state.types": {"AbstractRef": "shardwise:Ref", _FALLBACK: "shardwise.ref"},
+    "jax._src.state.types": {_FALLBACK: "shardwise.ref"},
     "jax._src.traceback_util": {_FALLBACK: _VALUES},
     "jax._src.tree_util": {_FALLBACK: f"shardwise.tree_util {_VALUES}"},
     "jax._src.typing": {_FALLBACK: "shardwise.typing"},

@@ -252,7 +252,9 @@ class _Call:
     def staged(self, types: Sequence[ArrayType]) -> tuple[Choice, bool]:
         """The staged branches, and whether they may be cached."""
         names = paths_in("operands", self.tree)
-        bodies = [self._staged_branch(f, types, names) for f in self.funs]
+        distinct = {id(f): f for f in self.funs}  # the same function is traced once
+        made = {i: self._staged_branch(f, types, names) for i, f in distinct.items()}
+        bodies = [made[id(f)] for f in self.funs]
         reject_own_effects(self.who, *[body.program for body in bodies])
         self._check_trees(bodies)
         out_types = self._out_types(bodies)

@@ -78,12 +78,12 @@ _AS_IS: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarr
 
 def as_arraylike(x: Any) -> Any:
     """An operand in a form that ops accept: another library's object is converted, else `x`."""
-    if getattr(x, "aval", None).__class__ is ArrayType or isinstance(x, _AS_IS):
+    if is_array(x) or isinstance(x, _AS_IS):
         return x
     if hasattr(x, "__jax_array__"):
         return x.__jax_array__()
-    exported = hasattr(x, "__dlpack__")
-    if hasattr(x, "__array__"):
+    exported = hasattr(x.__class__, "__dlpack__")
+    if hasattr(x.__class__, "__array__"):
         try:
             return np.asarray(x)
         except TypeError:  # torch's bfloat16, and tensors on a GPU
@@ -102,7 +102,8 @@ def array_or_host(x: Any) -> Any:
 
 def is_array(x: Any) -> TypeGuard[Array]:
     """Whether `x` is an array or a tracer of this library."""
-    return getattr(x, "aval", None).__class__ is ArrayType
+    # An object around an array may have all of its attributes, but not by its class.
+    return getattr(x, "aval", None).__class__ is ArrayType and hasattr(x.__class__, "aval")
 
 
 def check_alive(x: Any) -> Any:
@@ -113,7 +114,7 @@ def check_alive(x: Any) -> Any:
 
 def is_operand(x: Any) -> bool:
     """Whether ops accept `x` as an array: a scalar, a NumPy array, or an array of any library."""
-    return hasattr(x, "aval") or isinstance(x, HOST)
+    return hasattr(x.__class__, "aval") or isinstance(x, HOST)
 
 
 HOST: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarray)

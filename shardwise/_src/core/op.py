@@ -147,6 +147,7 @@ class Op:
     shardings:   the parameters that are shardings; its type rule determines the results' sharding.
     named_axes:  the parameters with the named axes it is over, and with their sizes; or None.
     user_code:   whether parameters contain user functions, which rules run.
+    transposes_zero: whether its transpose may return something for cotangents that are zero.
     elements:    what becomes of the operands' elements; see `Elements`.
     pointwise:   whether an element of a result depends only on the operands' elements at the same
                  position; scalars are compatible with every shape.
@@ -196,6 +197,7 @@ class Op:
     shardings: tuple[str, ...] = ()
     named_axes: tuple[str, str] | None = None
     user_code: bool = False
+    transposes_zero: bool = False
     elements: Elements = Elements.COMPUTED
     pointwise: bool = False
     instruction: str | None = None

@@ -313,6 +313,7 @@ def _linear_batch(
 custom_vjp_linear = Op(
     "custom_vjp_linear",
     user_code=True,
+    transposes_zero=True,
     elements=Elements.KNOWN,
     type_rule=_linear_type,
     lower=_reject,

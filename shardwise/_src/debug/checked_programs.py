@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import Documented
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, eval_program
@@ -65,7 +66,7 @@ class Message:
             )
         if self.kind != USER:
             return self.fmt
-        args, kwargs = self.tree.unflatten(values)
+        args, kwargs = self.tree.unflatten(map(eval_trace().new_array, values))
         return f"{self.fmt.format(*args, **kwargs)} (`check` failed)"
 
 

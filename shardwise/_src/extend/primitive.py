@@ -64,6 +64,11 @@ class Primitive:
             )  # fmt: skip
         return self._op
 
+    @property
+    def has_lowering(self) -> bool:
+        """Whether it can be compiled, for some platform."""
+        return rule_tables.has_lowering(self)
+
     def bind(self, *args: Any, **params: Any) -> Any:
         """Applies it to values: the current interpreter gets the op."""
         op = self.op

@@ -303,6 +303,10 @@ def register_lowering(
     return rule
 
 
+def has_lowering(primitive: Any) -> bool:
+    return any(owner is primitive for owner, _ in _lowerings)
+
+
 def lowering(primitive: Any, platform: Platform) -> Any:
     """The lowering of a primitive on a platform; None if absent."""
     for name in (*platform.names, None):

@@ -423,6 +423,8 @@ def _explicit_type(x: Any) -> ArrayType:
     return with_sharding(type_of(x), x.sharding) if type(x) is ShapeDtypeStruct else type_of(x)
 
 
+# Libraries recognize jitted functions by the name of their class in JAX.
+Jitted.__name__ = Jitted.__qualname__ = "PjitFunction"
 closed_by_fork(Jitted, "__call__")
 
 read_by("jit", lambda fun, options: Jitted(fun, unpacked(options)))

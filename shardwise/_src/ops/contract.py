@@ -10,8 +10,10 @@ for callers that have a precision: it canonicalizes the precision and reads the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from shardwise._src.base.config import numpy_dtype_promotion
 from shardwise._src.core.infer import type_of
@@ -30,15 +32,21 @@ from shardwise._src.ops.precision import (
 from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
+    finfo,
+    is_bool,
     is_complex,
     is_float,
     is_inexact,
     is_integer,
     is_signed,
+    is_unsigned,
+    itemsize_bits,
+    real_dtype,
     short_name,
 )
 from shardwise._src.types.promotion import lattice_join
 
+INT8 = np.dtype(np.int8)
 DimensionNumbers = tuple[tuple[tuple, tuple], tuple[tuple, tuple]]
 
 # -- types --
@@ -85,21 +93,34 @@ def type_of_product(
     batch = [lhs.shape[d] for d in lb]
     left = [lhs.shape[d] for d in free_dims(lhs.ndim, lc, lb)]
     right = [rhs.shape[d] for d in free_dims(rhs.ndim, rc, rb)]
-    dtype = result_dtype(op.name, lhs, rhs, preferred_element_type)
+    dtype = result_dtype(op.name, _dtype_of_product(lhs, rhs), (lhs, rhs), preferred_element_type)
     weak = lhs.weak_type and rhs.weak_type
     return array_type((*batch, *left, *right), dtype, weak)
 
 
-def _common_dtype(lhs: ArrayType, rhs: ArrayType) -> Any:
+def _dtype_of_product(lhs: ArrayType, rhs: ArrayType) -> Any:
+    """The dtype of the operands with the larger range, or else the higher precision."""
+    return lhs.dtype if lhs.dtype == rhs.dtype else max(lhs.dtype, rhs.dtype, key=_rank)
+
+
+def _rank(dtype: Any) -> tuple[float, ...]:
+    real = real_dtype(dtype)
+    limits = finfo(real) if is_float(real) else None
+    largest, digits = (limits.maxexp, limits.nmant) if limits else (-1, -1)
+    bits = 1 if is_bool(dtype) else itemsize_bits(real)
+    return is_complex(dtype), largest, digits, bits, not is_unsigned(dtype)
+
+
+def joined_dtype(lhs: ArrayType, rhs: ArrayType) -> Any:
+    """A dtype for the values of both operands."""
     if lhs.dtype == rhs.dtype:
         return lhs.dtype
     with numpy_dtype_promotion("standard"):  # the flag is for functions that convert operands
         return lattice_join((lhs.dtype, False), (rhs.dtype, False))[0]
 
 
-def result_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
-    """The dtype of sums of products: the operands', or the preferred one, if wide enough."""
-    dtype = _common_dtype(lhs, rhs)
+def result_dtype(name: str, dtype: Any, operands: Sequence[ArrayType], preferred: Any) -> Any:
+    """The dtype of sums of products: that of the operands, or the preferred one, if wide enough."""
     if preferred is None or preferred == dtype:
         return dtype
     if is_integer(dtype) and is_integer(preferred) and preferred.itemsize < dtype.itemsize:
@@ -111,8 +132,7 @@ def result_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> A
     else:
         return preferred
     raise TypeError(
-        f"[{name}] preferred_element_type {short_name(preferred)} {problem} "
-        f"{join_types((lhs, rhs))}."
+        f"[{name}] preferred_element_type {short_name(preferred)} {problem} {join_types(operands)}."
     )
 
 
@@ -210,11 +230,21 @@ def _by_algorithm(
 
 def lower_product(e: Any, ins: Any, out: ArrayType, x: str, y: str, write: Callable) -> str:
     """A product in the dtypes that its instruction supports. write: `(x, y, types, out) → name`."""
-    dtype = _compute_dtype(_common_dtype(*ins), out.dtype)
-    x, y = e.cast(x, ins[0], dtype), e.cast(y, ins[1], dtype)
-    ins = [t if t.dtype == dtype else t.update(dtype=dtype) for t in ins]
+    small = [is_float(t.dtype) and t.dtype.itemsize == 1 for t in ins]
+    dtype = _dtype_of_product(*ins)
+    if not all(small):  # a pair of those is multiplied as it is, even if they differ
+        if not any(small) and ins[0].dtype != ins[1].dtype:
+            dtype = joined_dtype(*[t.update(dtype=INT8) if _is_small(t.dtype) else t for t in ins])
+        dtype = _compute_dtype(dtype, out.dtype)
+        x, y = e.cast(x, ins[0], dtype), e.cast(y, ins[1], dtype)
+        ins = [t if t.dtype == dtype else t.update(dtype=dtype) for t in ins]
     direct = out if _is_direct(dtype, out.dtype) else out.update(dtype=dtype)
     return e.cast(write(x, y, ins, direct), direct, out.dtype)
+
+
+def _is_small(dtype: Any) -> bool:
+    """Whether it is an integer of less than 8 bits."""
+    return is_integer(dtype) and itemsize_bits(dtype) < 8
 
 
 def _compute_dtype(common: Any, out: Any) -> Any:
@@ -226,7 +256,11 @@ def _compute_dtype(common: Any, out: Any) -> Any:
 
 def _is_direct(dtype: Any, out: Any) -> bool:
     """Whether the product can directly return the result's dtype."""
-    return is_float(dtype) == is_float(out) and out.itemsize >= dtype.itemsize
+    if dtype == out:
+        return True
+    return (
+        is_float(dtype) == is_float(out) and out.itemsize >= dtype.itemsize and not _is_small(out)
+    )
 
 
 # -- transforms --

@@ -23,7 +23,13 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import ints, move_axis, reshape, transpose, zeros
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.contract import dot, jvp_of_product, lower_product, result_dtype
+from shardwise._src.ops.contract import (
+    dot,
+    joined_dtype,
+    jvp_of_product,
+    lower_product,
+    result_dtype,
+)
 from shardwise._src.ops.families import add, common_dtype, lit
 from shardwise._src.ops.precision import Precision
 from shardwise._src.ops.shape import concatenate, dilated, pad, places, rev, slice_in_dim
@@ -110,7 +116,8 @@ def _type(op: Op, lhs: ArrayType, rhs: ArrayType, **p: Any) -> ArrayType:
             )
         shape[out] = places(n, dilated(rhs.shape[k], rhs_hole), stride)
     common_dtype(op.name, (lhs, rhs))
-    dtype = result_dtype(op.name, lhs, rhs, p["preferred_element_type"])
+    dtype = joined_dtype(lhs, rhs)
+    dtype = result_dtype(op.name, dtype, (lhs, rhs), p["preferred_element_type"])
     return array_type(tuple(shape), dtype, lhs.weak_type and rhs.weak_type)
 
 

@@ -111,8 +111,8 @@ def default_backend() -> str:
 def make_mesh(
     axis_shapes: Sequence[int],
     axis_names: Sequence[str],
-    *,
     axis_types: AxisType | Sequence[AxisType] | None = None,
+    *,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
     """A mesh of the given sizes over the first devices.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room, register
 from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.context import current, update_root
+from shardwise._src.control.entering_rules import eval_call
 from shardwise._src.core.fused import VARIADIC, Fused, equal_form, form_of, is_plain
 from shardwise._src.core.infer import HOST, as_arraylike, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import BoundOp, Op
-from shardwise._src.core.program import Program, held_in
-from shardwise._src.core.program_tools import single
+from shardwise._src.core.program import Program, eval_program, held_in
+from shardwise._src.core.program_tools import single, walk
 from shardwise._src.messages.called import is_called_with
 from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.ops.sharded.sharding_ops import sharding_constraint
@@ -179,6 +181,8 @@ class Eager(Interpreter, Indexing):
             key = (self, current().key, *[a._sig for a in args])
         run = program.derived.get(key)
         if run is None:
+            if _runs_by_equation(program):
+                return self._by_equation(program, args)
             run = _program(program.derived, key, args, lambda: (program, _list_of(program)))
         return run(args)
 
@@ -276,7 +280,13 @@ class Eager(Interpreter, Indexing):
         with current().under(self).entered():
             return op.eager(op, args, params)  # pyright: ignore[reportOptionalCall] (not None here)
 
+    def _by_equation(self, program: Program, args: Sequence[Any]) -> list[Any]:
+        with current().under(self).entered():
+            return eval_program(program, args)
+
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
+        if op.contains.eval is eval_call and _runs_by_equation(params["program"]):
+            return partial(self._by_equation, params["program"])
         kept = _table_of(op, params) if op.programs else self.cache
         signs = [exact(v) for v in params.values() if v.__class__ is float]
         key = (op, current().key, *[a._sig for a in args], *params, *params.values(), *signs)
@@ -311,6 +321,14 @@ class Eager(Interpreter, Indexing):
             return stage_fused(fused, [a.aval for a in arrays], rest, static, self)
 
         return _program(self.cache, key, arrays, made)(arrays)
+
+
+def _runs_by_equation(program: Program) -> bool:
+    """Whether it contains a user's primitive that cannot be compiled, but can be run eagerly."""
+    return any(
+        eqn.op.eager is not None and eqn.op.foreign is not None and not eqn.op.foreign.has_lowering
+        for eqn in walk(program)
+    )
 
 
 def _table_of(op: Op, params: dict[str, Any]) -> dict[Any, Any]:

@@ -18,7 +18,7 @@ from shardwise._src.base.marks import picked
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Linear, Op, is_linear
-from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.core.program import Atom, Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import replay, replays, transposed
 from shardwise._src.ops.cast import convert_element_type
@@ -85,7 +85,7 @@ def transpose(
     linear = _run_known(program, env)
     if wanted is not None:
         linear = _dependent(linear, picked(inputs[len(known) :], wanted))
-    _run_backwards(linear, env, grown)
+    _run_backwards(linear, env, grown, program.outvars)
     return [_as_input(grown.get(v), v.aval) for v in inputs[len(known) :]]
 
 
@@ -122,14 +122,19 @@ def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
 
 @replays
 def _run_backwards(
-    equations: Sequence[Equation], env: dict[Var, Any], grown: dict[Var, Any]
+    equations: Sequence[Equation],
+    env: dict[Var, Any],
+    grown: dict[Var, Any],
+    results: Sequence[Atom],
 ) -> None:
     """Propagates cotangents from results to operands. env: of known values."""
     outer, around = replay.site, replay.scope
     try:
         for eqn in reversed(equations):
             cts = [grown.pop(v, None) for v in eqn.outvars]
-            if all(ct is None for ct in cts):
+            if all(ct is None for ct in cts) and not (
+                eqn.op.transposes_zero and _contributes(eqn, equations, results)
+            ):
                 continue
             replay.site, replay.scope = transposed(eqn.site, around)
             args = [_argument(a, env) for a in eqn.invars]
@@ -138,6 +143,15 @@ def _run_backwards(
                     _accumulate(grown, atom, _of_all(ct, atom.aval))
     finally:
         replay.site, replay.scope = outer, around
+
+
+def _contributes(eqn: Equation, equations: Sequence[Equation], results: Sequence[Atom]) -> bool:
+    """Whether results depend on what this equation returns."""
+    found = {*eqn.outvars}
+    for other in equations:
+        if not found.isdisjoint(other.invars):
+            found.update(other.outvars)
+    return not found.isdisjoint(results)
 
 
 def _argument(atom: Any, env: dict[Var, Any]) -> Any:

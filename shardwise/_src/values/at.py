@@ -20,7 +20,7 @@ from shardwise._src.base.context import current
 from shardwise._src.base.named import named
 from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused, record_of
-from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.ops.basis import reshape
@@ -265,7 +265,7 @@ def write(
             if method == "set" and index.pattern == (ALL,) * len(t.shape):
                 return where_it_was(x, made)  # the result does not depend on `x`
             return made
-        return update(x, values, *index.operands, **static)
+        return update(x, as_arraylike(values), *index.operands, **static)
     except Exception as error:
         pass_on(error)
         raise

@@ -44,9 +44,9 @@ INT32 = np.dtype(np.int32)
 def product(
     a: Any, b: Any, numbers: DimensionNumbers, precision: Any = None, preferred: Any = None
 ) -> Any:
-    """`dot_general` of operands in their common dtype."""
+    """`dot_general` of operands in their common dtype, unless a preferred one is given."""
     s, t = type_of(a), type_of(b)
-    if s.dtype is not t.dtype or s.weak_type is not t.weak_type:
+    if preferred is None and (s.dtype is not t.dtype or s.weak_type is not t.weak_type):
         a, b = promote(a, b)
     return contracted(a, b, numbers, precision, preferred)
 

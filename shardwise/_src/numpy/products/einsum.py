@@ -364,7 +364,8 @@ def run(
             for i, p in zip(step.order, step.prepared, strict=True)
         ]
         if step.numbers is not None and multiply is not None:
-            out = multiply(*xs, step.numbers, precision, preferred_element_type=preferred)
+            wanted = type_of(xs[0]).dtype if preferred is None else preferred
+            out = multiply(*xs, step.numbers, precision, preferred_element_type=wanted)
         elif step.numbers is not None:
             out = dot_general(
                 *xs,
@@ -407,24 +408,22 @@ def _einsum(
     preferred: Any,
     multiply: Any = None,
 ) -> Any:
-    types = [type_of(x) for x in operands]
-    dtype, weak = joined(*operands)
-    if preferred is dtype:
-        preferred = None
+    xs: Sequence[Any] = operands
+    if preferred is None:
+        dtype, weak = joined(*operands)
+        xs = [x if type_of(x).dtype is dtype else cast(x, dtype, weak) for x in operands]
+    else:
+        dtype, weak = preferred, False
 
     def product(text: Any, *xs: Any) -> Any:
         steps = plan(text, tuple([type_of(x).shape for x in xs]), optimize)
         return run(steps, list(xs), canonical_precision(precision), preferred, multiply)
 
-    xs = [
-        x if t.dtype is dtype else cast(x, dtype, weak)
-        for x, t in zip(operands, types, strict=True)
-    ]
     if has_names(subscripts):
         out = named_einsum(product, subscripts, xs, optimize, precision, preferred)
     else:
         out = product(subscripts, *xs)
-    return cast(out, dtype if preferred is None else preferred, weak and preferred is None)
+    return cast(out, dtype, weak)
 
 
 def einsum(
