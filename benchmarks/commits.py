@@ -63,7 +63,7 @@ class Compared:
 
 
 class Version:
-    """A version of the library in a process of its own, with the interface of `Contestant`."""
+    """A version of the library in a separate process, with the interface of `Contestant`."""
 
     def __init__(self, folder: Path, quick: bool):
         paths = os.pathsep.join([str(folder), str(ROOT)])
