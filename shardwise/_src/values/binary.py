@@ -139,16 +139,18 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """
     if type(x2) is int:
         return _fixed_power(x1, x2)
-    if isinstance(x2, np.integer | np.ndarray) and x2.ndim == 0 and x2.dtype.kind in "iu":
-        return _fixed_power(x1, int(x2))
-    if is_array(x2) and not x2.ndim and _is_negative(x2) and not is_inexact(type_of(x1).dtype):
-        return _fixed_power(x1, int(x2))
+    if getattr(x2, "ndim", 1) == 0:
+        y: Any = x2
+        if isinstance(y, np.integer | np.ndarray) and y.dtype.kind in "iu":
+            return _fixed_power(x1, int(y))
+        if _is_negative(y) and not is_inexact(type_of(x1).dtype):
+            return _fixed_power(x1, int(y))
     return _power(x1, x2)
 
 
 def _is_negative(x: Any) -> bool:
     """Whether a scalar is known to be a negative integer."""
-    return x.dtype.kind == "i" and not hasattr(x, "needed_for_shape") and int(x) < 0
+    return is_array(x) and is_integer(x.dtype) and not hasattr(x, "needed_for_shape") and int(x) < 0
 
 
 pow = alias(power, "pow")
