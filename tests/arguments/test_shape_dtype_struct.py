@@ -142,6 +142,12 @@ def test_dtypes_that_arrays_do_not_have(dtype):
     assert "is not supported" in message(TypeError, sw.eval_shape, lambda x: x, struct)
 
 
+def test_a_dtype_is_required():
+    assert message(ValueError, ShapeDtypeStruct, (2,), None) == (
+        "ShapeDtypeStruct: dtype is required; got None."
+    )
+
+
 def test_shardings_fit():
     mesh = sw.make_mesh((2,), ("x",))
     place = NamedSharding(mesh, P(None, "x", None))

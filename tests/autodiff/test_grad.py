@@ -334,6 +334,9 @@ def test_what_grad_cannot_take():
     def count(x):
         return (x > 0).sum()
 
+    def magnitude(x):
+        return abs(x)
+
     fail(
         """
         sw.grad(count)(V)
@@ -341,7 +344,16 @@ def test_what_grad_cannot_take():
             i32[]. Convert it to a floating type.
         sw.grad(loss, holomorphic=True)(V)
             TypeError: grad of loss with holomorphic=True takes complex inputs; w is of type
-            f32[3].
+            f32[3]. Convert it to a complex type, or leave out holomorphic.
+        sw.grad(magnitude, holomorphic=True)(1j)
+            TypeError: grad of magnitude takes a function that returns a complex scalar; it returned
+            ~f32[]. Without holomorphic=True, grad differentiates real results.
+        sw.grad(count, holomorphic=True)(1j)
+            TypeError: grad of count takes a function that returns a complex scalar; it returned
+            i32[]. Convert it to a complex type.
+        sw.jvp(loss, [V], (V,))
+            TypeError: jvp of loss: primals and tangents must be both tuples or both lists; got list
+            and tuple.
         sw.grad(loss, has_aux=True)(V)
             TypeError: loss must return a pair (value, aux) with has_aux=True; it returned an array
             of type f32[3].

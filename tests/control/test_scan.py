@@ -19,6 +19,7 @@ from shardwise._src.core.checker import check_program
 from shardwise._src.core.program_tools import equation_count
 from shardwise._src.jit.jit import jit
 from shardwise._src.maps.vmap import vmap
+from shardwise._src.numpy.creation import asarray
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.running.eager import EAGER
@@ -204,14 +205,9 @@ def test_transposing_with_a_counter_in_the_carry():
     close(transpose(program, [], [array(1.0)])[0], transposed)
 
 
-def test_a_length_that_equals_one_that_is_known_is_looked_at():
-    def step(c, _):
-        return c, None
-
-    scan(step, 1.0, length=3)
-    assert message(TypeError, scan, step, 1.0, length=3.0) == (
-        "scan: length must be an integer; got 3.0 of type float."
-    )
+@pytest.mark.parametrize("length", [3, 3.0, np.float32(3), asarray(3), np.array(3)], ids=repr)
+def test_a_length_is_a_whole_number_of_any_type(length):
+    assert float(scan(lambda c, _: (c + 1, None), 1.0, length=length)[0]) == 4.0
 
 
 def test_lengths():
@@ -471,8 +467,8 @@ def test_messages_about_xs():
     assert message(ValueError, scan, step, array(C), array(XS), unroll=1.5) == (
         "scan: unroll must be a bool or a non-negative int; got 1.5."
     )
-    assert message(TypeError, scan, step, array(C), length=3.0) == (
-        "scan: length must be an integer; got 3.0 of type float."
+    assert message(TypeError, scan, step, array(C), length=3.5) == (
+        "scan: length must be an integer; got 3.5 of type float."
     )
 
     def counted(n):

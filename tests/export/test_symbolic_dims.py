@@ -82,7 +82,7 @@ def test_constraints_decide():
         assert n > 3
     assert str(caught.value) == (
         "whether n > 3 depends on the sizes of symbolic dimensions. Add a constraint, as "
-        "in symbolic_shape(..., constraints=['n > 3'])."
+        "in symbolic_shape(..., constraints=['n >= 4'])."
     )
 
 

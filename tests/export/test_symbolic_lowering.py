@@ -92,6 +92,15 @@ CASES = {
     "outer": (lambda x: jnp.outer(x, x), V),
     "matmul": (lambda x, y: x @ y, spec(A, B, 4), spec(A, 4, B)),
     "tensordot": (lambda x: jnp.tensordot(x, x, ((0,), (0,))), X),
+    "nonzero": (lambda x: jnp.nonzero(x > 0, size=3, fill_value=-1), X),
+    "where true": (lambda x: jnp.where(x > 0, size=2), V),
+    "argwhere": (lambda x: jnp.argwhere(x > 0, size=30), X),
+    "flatnonzero": (lambda x: jnp.flatnonzero(x > 0, size=x.shape[0]), X),
+    "unique": (lambda x: jnp.unique(
+        jnp.sign(x), True, True, True, size=3, fill_value=7.0), V),
+    "unique rows": (lambda x: jnp.unique(jnp.sign(x), axis=0, size=3), X),
+    "intersect1d": (lambda x: jnp.intersect1d(jnp.sign(x), jnp.sign(x) + 1, size=2), V),
+    "insert": (lambda x: jnp.insert(x, 1, 3.0, axis=0), X),
     "median": (jnp.median, V), "top_k": (lambda x: lax.top_k(x, 3), X),
     "random": (lambda x: sw.random.normal(sw.random.key(0), x.shape), X),
     "meshgrid": (lambda x, y: jnp.meshgrid(x, y), V, spec(B)),
@@ -256,7 +265,7 @@ def test_what_depends():
         InconclusiveDimensionOperation, lambda: export.export(sw.jit(lambda x: x[3]))(spec(a))
     ) == (
         "whether a > 3 depends on the sizes of symbolic dimensions. Add a constraint, as "
-        "in symbolic_shape(..., constraints=['a > 3'])."
+        "in symbolic_shape(..., constraints=['a >= 4'])."
     )
     assert message(
         sw.errors.BroadcastError,
@@ -279,6 +288,17 @@ def test_what_depends():
     (c,) = export.symbolic_shape("c", constraints=["mod(3*c, 4) == 0"])
     made = export.export(sw.jit(lambda x: x.reshape(4, -1)))(spec(c, 3))
     assert made.call(np.ones((4, 3), np.float32)).shape == (4, 3)
+
+
+def test_sizes_exist_in_exported_functions_only():
+    (n,) = export.symbolic_shape("n")
+    text = (
+        "the type f32[n] has a symbolic dimension, which has a size in exported functions only: "
+        "call `shardwise.export.export(jit(f))`."
+    )
+    unknown = InconclusiveDimensionOperation
+    assert message(unknown, jnp.ones, (n,)) == f"ones: {text}"
+    assert message(unknown, sw.jit(lambda: jnp.ones((n,)))) == text
 
 
 def test_what_needs_numbers():

@@ -271,27 +271,35 @@ lax.conv_general_dilated(X, K, (1,), "SAME", lhs_dilation=(2,))
     ValueError: conv_general_dilated: padding 'SAME' is ambiguous if lhs is dilated, here by (2,).
     Pass pairs (low, high), or use conv_transpose.
 lax.conv_general_dilated(X, K, (1,), "WIDE")
-    ValueError: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'WIDE'.
+    RuntimeError: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'WIDE'.
+lax.conv(X, K, (1, 1), "SAME")
+    ShapeError: padding: a window needs a size and a stride for each of the dimensions (5,); got
+    (3,) and (1, 1).
+lax.conv(X, K, (0,), "SAME")
+    ShapeError: padding: strides must be positive; got (0,).
+lax.conv_transpose(X, K, (1, 1), "SAME")
+    ShapeError: conv_transpose: strides must have an entry for each of 1 spatial dimensions; got
+    (1, 1).
 lax.conv_general_dilated(X, K, (1,), [1])
     ValueError: conv_general_dilated: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs
     (low, high); got [1].
 lax.conv_general_dilated(X, K, (1,), "VALID")
-    TypeError: conv_general_dilated: the 2 input features of rhs must be those of lhs, 4, divided
+    ShapeError: conv_general_dilated: the 2 input features of rhs must be those of lhs, 4, divided
     by feature_group_count, 1; got f32[2,4,5] and f32[4,2,3].
 lax.conv_general_dilated(X, K, (1, 1), [(0, 0)], feature_group_count=2)
-    TypeError: conv_general_dilated: window_strides must have an entry for each of 1 spatial
+    ShapeError: conv_general_dilated: window_strides must have an entry for each of 1 spatial
     dimensions, not (1, 1); got f32[2,4,5] and f32[4,2,3].
 lax.conv_general_dilated(X, K, (0,), [(0, 0)], feature_group_count=2)
-    ValueError: conv_general_dilated: window_strides must be positive, not (0,); got f32[2,4,5] and
+    ShapeError: conv_general_dilated: window_strides must be positive, not (0,); got f32[2,4,5] and
     f32[4,2,3].
 lax.conv_general_dilated(X, K[:, :1], (1,), [(0, 0)], feature_group_count=4, batch_group_count=2)
-    ValueError: conv_general_dilated: feature_group_count and batch_group_count must be positive,
+    ShapeError: conv_general_dilated: feature_group_count and batch_group_count must be positive,
     and one of them 1, not 4 and 2; got f32[2,4,5] and f32[4,1,3].
 lax.conv_general_dilated(X, K[:3], (1,), [(0, 0)], feature_group_count=2)
-    TypeError: conv_general_dilated: the groups, 2, must divide the output features of rhs, 3; got
+    ShapeError: conv_general_dilated: the groups, 2, must divide the output features of rhs, 3; got
     f32[2,4,5] and f32[3,2,3].
 lax.conv_general_dilated(X, np.zeros((6, 4, 3), np.float32), (1,), [(0, 0)], batch_group_count=3)
-    TypeError: conv_general_dilated: batch_group_count, 3, must divide the batch of lhs, 2; got
+    ShapeError: conv_general_dilated: batch_group_count, 3, must divide the batch of lhs, 2; got
     f32[2,4,5] and f32[6,4,3].
 lax.conv_general_dilated(X, K, (1,), [(-4, -2)], feature_group_count=2)
     ValueError: conv_general_dilated: padding ((-4, -2),) removes more elements than there are in

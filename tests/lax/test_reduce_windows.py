@@ -212,7 +212,7 @@ lax.reduce_window(X, (0.0,), lax.add, (2, 2))
     ValueError: reduce_window: operand and init_value must have the same pytree structure; got
     PyTreeDef(*) and PyTreeDef((*,)).
 lax.reduce_window(X, 0.0, lax.add, (2, 2), None, "FULL")
-    ValueError: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'FULL'.
+    RuntimeError: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'FULL'.
 """,
     globals(),
 )

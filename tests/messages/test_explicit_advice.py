@@ -82,10 +82,11 @@ sw.lax.cumsum(D)
     over ('x',). Use `shardwise.sharding.reshard(operand, P(None, 'y'))`.
 sw.numpy.median(A, axis=0)
     ShardingTypeError: median: cannot operate along dimension 1 of f32[8,8@x], which is sharded
-    over ('x',). Use `shardwise.sharding.reshard(a, P())`.
+    over ('x',). Use `shardwise.sharding.reshard(a, P())`. Here a is of type f32[8@x,8].
 sw.numpy.setdiff1d(v, w)
     ShardingTypeError: setdiff1d: cannot operate along dimension 0 of f32[8@x], which is sharded
-    over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments.
+    over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments. Here ar2 is of type
+    f32[8@y].
 sw.numpy.where(m, A, C)
     ShardingTypeError: where: operands bool[8@x,8], f32[8@y,8], f32[8@x,8] disagree about the
     sharding of dimension 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`.

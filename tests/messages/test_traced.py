@@ -162,6 +162,8 @@ def test_shapes_and_lists_that_need_traced_integers(make):
 
 
 def test_what_arrays_have_and_traced_values_do_not():
+    with pytest.raises(errors.ConcretizationTypeError):
+        sw.jit(lambda a: a.devices())(V)
     assert error_of(AttributeError, lambda: sw.jit(lambda a: a.addressable_shards)(V)) == (
         "a traced value has no 'addressable_shards', since it has no data and no device: it is of "
         f"type f32[3] (jit of <lambda>, called at {__file__}:{line('lambda a: a.addressable')} "

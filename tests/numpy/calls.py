@@ -149,7 +149,7 @@ m.cumulative_sum(b, axis=1); m.cumulative_prod(x, axis=-1); m.cumsum(weak, 1); m
 m.diff(x, axis=0); m.diff(x, n=2); m.diff(x, n=0); m.diff(b); m.diff(i8, 5); m.diff(x, prepend=1)
 m.diff(x, append=y, axis=0); m.diff(i8, prepend=0.5, append=1); m.diff(c); m.ediff1d(x)
 m.ediff1d(i, to_end=7); m.ediff1d(i, m.array([1, 2]), 5); m.ediff1d(v, to_begin=0); m.trapezoid(x)
-m.trapezoid(i8, axis=0); m.trapezoid(x, dx=0.5); m.trapezoid(x, y, axis=1)
+m.trapezoid(i8, axis=0); m.trapezoid(m.ones((2, 3)), m.arange(2.0)); m.trapezoid(x, dx=0.5); m.trapezoid(x, y, axis=1)
 m.trapezoid(cube, r[:3], axis=1); m.trapezoid(c, dx=2); m.interp(v, r, w); m.interp(0.5, r, w)
 m.interp(v, r, w, left=-1, right=9); m.interp(v, r, c.ravel()[:4]); m.interp(x, r, w, period=5)
 m.interp(v * 9, r, w, left="extrapolate"); m.interp(i, r, w); m.convolve(v, w)

@@ -36,6 +36,18 @@ snp.zeros(2.0)
     TypeError: zeros: a shape must consist of concrete integers; got 2.0.
 snp.zeros((2, -1))
     ShapeError: zeros: the sizes of a shape must not be negative; got (2, -1).
+sw.lax.full((2, -1), 0.0)
+    ShapeError: full: the sizes of a shape must not be negative; got (2, -1).
+sw.lax.broadcast(1.0, (-1,))
+    ShapeError: broadcast: the sizes of a shape must not be negative; got (-1,).
+sw.lax.iota("float32", -1)
+    ShapeError: iota: the sizes of a shape must not be negative; got (-1,).
+sw.jit(lambda: sw.lax.broadcasted_iota("int32", (2, -1), 0))()
+    ShapeError: broadcasted_iota: the sizes of a shape must not be negative; got (2, -1).
+sw.lax.expand_dims(snp.ones(2), (0, -3))
+    ValueError: expand_dims: dimensions must be distinct; got (0, -3).
+snp.bincount(snp.array([1]), length=-1)
+    ShapeError: bincount: the sizes of a shape must not be negative; got (-1,).
 snp.zeros_like([1])
     TypeError: zeros_like: expected an array or a Python or NumPy scalar, got a list. Convert a
     sequence with `shardwise.numpy.asarray` first.

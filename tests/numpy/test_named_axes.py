@@ -271,7 +271,7 @@ def test_messages():
         mapped(lambda x: jnp.max(x, ("i", 0, "i")))(X)
             ValueError: max: duplicate value in 'axis': ('i', 0, 'i')
         mapped(lambda x: jnp.mean(x, ("i", 2)))(X)
-            ValueError: mean: axis 2 is out of bounds for array of dimension 2
+            AxisError: mean: axis 2 is out of bounds for array of dimension 2
         jnp.sum(X, 1.5)
             TypeError: sum: axis must be an integer; got 1.5.
         mapped(lambda x: jnp.cumsum(x, "i"))(X)

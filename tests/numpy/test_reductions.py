@@ -59,7 +59,7 @@ def test_partitions_meet_their_contract():
 test_messages = messages(
     """
 m.sum(x, 2)
-    ValueError: sum: axis 2 is out of bounds for array of dimension 2
+    AxisError: sum: axis 2 is out of bounds for array of dimension 2
 m.sum(x, (0, -2))
     ValueError: sum: duplicate value in 'axis': (0, -2)
 m.max(e)

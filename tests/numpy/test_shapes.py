@@ -193,7 +193,7 @@ snp.broadcast_to(A, (3, 2))
 snp.transpose(A, (0, 0))
     ShapeError: transpose: axes must name each of the 2 dimensions once; got (0, 0).
 snp.expand_dims(A, (0, 0))
-    ValueError: expand_dims: axes must be distinct; got (0, 0).
+    ShapeError: expand_dims: axes must be distinct; got (0, 0).
 snp.pad(A, -1)
     ValueError: pad: widths must not be negative; got -1.
 snp.pad(A, 1, "bad")

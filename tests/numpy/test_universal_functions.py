@@ -162,6 +162,19 @@ def test_integers_to_negative_powers(dtype):
             assert int(binary.power(3, y[:1])[0]) == int(jnp.power(3, y[:1])[0])
 
 
+@pytest.mark.parametrize(
+    "power", [-1, np.int32(-1), sw.numpy.array(-1), sw.numpy.array(np.int8(-1))], ids=repr
+)
+def test_integers_to_concrete_negative_powers(power):
+    with pytest.raises(TypeError) as caught:
+        binary.power(sw.numpy.array([1, 2]), power)
+    assert str(caught.value) == (
+        "integers cannot be raised to negative powers; got i32[2] to the power -1. Make the base a "
+        "float."
+    )
+    assert binary.power(sw.numpy.array([2.0]), power).tolist() == [0.5]
+
+
 def test_integers_to_powers_of_many_bits_wrap_around():
     """jax reads six bits of the exponent, so that 2**64 is 1."""
     y = np.array([33, 64, 65, 127], np.int8)

@@ -108,10 +108,10 @@ ARRAY = EAGER.array(X)
 test_messages = messages(
     """
 reduce.reduce_max(ARRAY, axes=(2,))
-    ValueError: [reduce_max] axes must be distinct and within the 2 dimensions of f32[2,3]; got
+    ShapeError: [reduce_max] axes must be distinct and within the 2 dimensions of f32[2,3]; got
     (2,).
 reduce_sum(ARRAY, axes=(0, 0))
-    ValueError: [reduce_sum] axes must be distinct and within the 2 dimensions of f32[2,3]; got (0,
+    ShapeError: [reduce_sum] axes must be distinct and within the 2 dimensions of f32[2,3]; got (0,
     0).
 reduce.reduce_and(ARRAY, axes=(0,))
     TypeError: [reduce_and] takes boolean or integer operands; got f32[2,3].

@@ -78,7 +78,7 @@ op.pad(ARRAY, np.float32(0), padding_config=((-2, -1, 0), (0, 0, 0)))
     ValueError: [pad] f32[2,3] with padding_config ((-2, -1, 0), (0, 0, 0)) would have shape (-1,
     3): the padding removes more elements than there are.
 op.rev(ARRAY, dimensions=(2,))
-    ValueError: [rev] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,).
+    ShapeError: [rev] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,).
 op.split(ARRAY, sizes=(1, 1), axis=1)
     ValueError: [split] sizes must add up to the size of dimension 1 of f32[2,3]; got (1, 1).
 """,

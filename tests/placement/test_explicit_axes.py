@@ -112,9 +112,12 @@ def test_meshes_are_set_outside_of_transforms_only():
     assert message.startswith("set_mesh cannot be used under a transform (jit of <lambda>, called")
     message = error_of(ValueError, sw.jit(lambda x: get_mesh() and x), A)
     assert message.endswith("). Use get_abstract_mesh, which has the axes and their types.")
-    assert error_of(TypeError, set_mesh, MESH.abstract_mesh) == (
+    assert error_of(ValueError, set_mesh, MESH.abstract_mesh) == (
         "set_mesh takes a Mesh; got AbstractMesh('x': 4, 'y': 2, axis_types=(Explicit, Explicit)) "
         "of type AbstractMesh."
+    )
+    assert error_of(ValueError, use_abstract_mesh, 3) == (
+        "use_abstract_mesh takes an AbstractMesh; got 3 of type int."
     )
 
 

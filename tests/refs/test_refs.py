@@ -16,6 +16,7 @@ from jax._src.state.discharge import run_state as jax_run_state
 import shardwise as sw
 import shardwise.numpy as np_
 from shardwise import lax
+from shardwise.errors import DtypeError
 from shardwise.experimental.state import run_state
 from tests.helpers.errors import message as refused
 from tests.helpers.refs import X, both, here
@@ -64,7 +65,7 @@ def test_values_keep_type():
     assert r.dtype == np.int32
     assert not sw.typeof(r[...]).weak_type
     message = "Ref{i32[]} cannot hold ~f32[]: its dtype cannot change. Cast the value with "
-    assert refused(TypeError, r.set, 1.5) == message + "`.astype(ref.dtype)`."
+    assert refused(DtypeError, r.set, 1.5) == message + "`.astype(ref.dtype)`."
     assert refused(ValueError, r.set, X.astype(np.int32)) == (
         "Ref{i32[]} cannot hold i32[2,3]: it cannot be broadcast to the ref's shape."
     )

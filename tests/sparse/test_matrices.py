@@ -129,3 +129,15 @@ def test_dimensions_of_matrices_change_places(kind):
         "n_batch must be 0; got 0 and 1. `shardwise.experimental.sparse.BCOO.from_scipy_sparse` "
         "supports other layouts."
     )
+
+
+@pytest.mark.parametrize("kind", ["COO", "CSR", "CSC", "BCSR"])
+def test_operators_of_bcoo_arrays_only(kind):
+    x = getattr(sparse, kind).fromdense(np.eye(2, dtype=np.float32))
+    for name, call in {"__neg__": lambda: -x, "__rmul__": lambda: 2 * x}.items():
+        with pytest.raises(NotImplementedError) as caught:
+            call()
+        assert str(caught.value) == (
+            f"{kind}.{name} is not implemented. BCOO arrays have it; `todense` returns the dense "
+            "array."
+        )

@@ -197,7 +197,8 @@ def test_an_explicit_wide_dtype_warns_when_it_is_narrowed():
         "Explicitly requested dtype float64 in zeros is not available while enable_x64 is off; "
         "the result is float32. To keep 64 bits, call "
         "shardwise.config.update('enable_x64', True) or set SHARDWISE_ENABLE_X64=1 first. "
-        "To accept 32 bits without this warning, request float32."
+        "To accept 32 bits without this warning, request float32. The option explicit_x64_dtypes "
+        "decides this: 'error' makes this an error, 'allow' keeps 64 bits."
     )
 
     def zeros(dtype):

@@ -352,7 +352,9 @@ def test_narrowing_a_wide_result_warns_each_time():
             assert lattice_join((F64, False), (F32, True)) == (F32, False)
         assert [str(w.message) for w in record] == [
             "float64 and weak float32 promote to float64, which is narrowed to float32 while "
-            "enable_x64 is off. To keep 64 bits, compute under enable_x64(True)."
+            "enable_x64 is off. To keep 64 bits, compute under enable_x64(True). The "
+            "option explicit_x64_dtypes decides this: 'error' makes this an error, 'allow' keeps "
+            "64 bits."
         ]
         assert record[0].filename == __file__
     assert lattice_join((F64, False), (F64, False)) == (F64, False)

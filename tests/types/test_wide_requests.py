@@ -62,5 +62,14 @@ def test_requests_can_be_errors():
         ):
             with pytest.raises(ValueError, match="enable_x64"):
                 request()
+        with pytest.raises(ValueError) as caught:
+            snp.ones(2, snp.float64)
+        assert str(caught.value) == (
+            "Explicitly requested dtype float64 in ones is not available while enable_x64 is off. "
+            "To keep 64 bits, call shardwise.config.update('enable_x64', True) or set "
+            "SHARDWISE_ENABLE_X64=1 first. To accept 32 bits, request float32. The option "
+            "explicit_x64_dtypes decides this: 'warn' narrows it with a warning, 'allow' keeps "
+            "64 bits."
+        )
         assert snp.zeros(2, int).dtype == snp.asarray(VALUES.astype(int)).dtype == np.int32
     assert sw.config.jax_explicit_x64_dtypes == "warn"

@@ -39,7 +39,9 @@ def _sizes(shape: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _dtype(dtype: Any) -> Any:
-    if dtype is None or isinstance(dtype, ExtendedDType):
+    if dtype is None:
+        raise ValueError("ShapeDtypeStruct: dtype is required; got None.")
+    if isinstance(dtype, ExtendedDType):
         return canonicalize(dtype)
     try:
         return exact_dtype(dtype)

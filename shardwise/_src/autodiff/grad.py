@@ -210,7 +210,7 @@ def _check_inputs(
         if holomorphic and not is_complex(t.dtype):
             raise TypeError(
                 f"grad of {name} with holomorphic=True takes complex inputs; {path(i)} is of type "
-                f"{t.str_short(True)}."
+                f"{t.str_short(True)}. Convert it to a complex type, or leave out holomorphic."
             )
         if not (is_inexact(t.dtype) or allow_int):
             raise TypeError(
@@ -235,7 +235,9 @@ def _check_output(name: str, tree: Any, outs: Sequence[Any], holomorphic: bool) 
     if is_complex(t.dtype) if holomorphic else is_float(t.dtype):
         return
     kind = "complex" if holomorphic else "real"
-    advice = "Convert it to a floating type."
+    advice = f"Convert it to a {'complex' if holomorphic else 'floating'} type."
+    if holomorphic and is_float(t.dtype):
+        advice = "Without holomorphic=True, grad differentiates real results."
     if is_complex(t.dtype):
         advice = "For a holomorphic function pass holomorphic=True, for others use vjp."
     raise TypeError(
@@ -276,6 +278,11 @@ def jvp(
     for what, value in (("primals", primals), ("tangents", tangents)):
         if not isinstance(value, tuple | list):
             raise TypeError(f"jvp of {name}: {what} must be a tuple or list; got {value!r}.")
+    if isinstance(primals, tuple) != isinstance(tangents, tuple):
+        kinds = f"{type(primals).__name__} and {type(tangents).__name__}"
+        raise TypeError(
+            f"jvp of {name}: primals and tangents must be both tuples or both lists; got {kinds}."
+        )
     leaves, tree = flatten(tuple(primals))
     tangent_leaves, tangent_tree = flatten(tuple(tangents))
     if tree != tangent_tree:

@@ -12,6 +12,8 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.base.config import disable_jit
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import ShardingTypeError
@@ -132,7 +134,7 @@ def _over_refs(f: Callable, init: Any, xs: Any, *options: Any) -> tuple[Any, Any
 
 def _key(tree: Any, length: Any, reverse: Any, unroll: Any, types: list[ArrayType]) -> tuple:
     """The cache key of a staged body; never used under `disable_jit`, which is in the context."""
-    kinds = type(length), type(unroll)  # 3.0 equals 3, and is rejected
+    kinds = type(length), type(unroll)  # True equals 1
     return CURRENT.get().key, tree, length, reverse, unroll, *kinds, *types
 
 
@@ -155,8 +157,8 @@ class _Call:
         self.init = [leaf(x, "scan", "init", self.init_tree, i) for i, x in enumerate(leaves)]
         leaves, self.xs_tree = flatten(xs)
         self.xs = [leaf(x, "scan", "xs", self.xs_tree, i) for i, x in enumerate(leaves)]
-        self.given = length, unroll
         self.length = self._length(length)
+        self.given = None if length is None else self.length, unroll
         self.reverse = bool(reverse)
         self.unroll = self._unroll(unroll)
 
@@ -171,6 +173,9 @@ class _Call:
                 )
             sizes.append(t.shape[0])
         if length is not None:
+            given: Any = length
+            if isinstance(given, float | np.floating) and given.is_integer():
+                length = int(given)
             try:
                 length = operator.index(length)
             except TypeError:

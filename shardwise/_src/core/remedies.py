@@ -15,6 +15,7 @@ from typing import Any
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.op import Op
 from shardwise._src.messages.called import Called, called
+from shardwise._src.messages.formatting import joined
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 
@@ -32,7 +33,20 @@ def remedy(op: Op, types: Types, wanted: Sequence[Any], check: Callable[[Types],
     found = _change(types, wanted, check)
     advice = f"Use {_reshard(op, types, found, call)}"
     other = call.taking("out_sharding", "P(...)") if call else ""
-    return f"{advice}, or specify how the result is sharded: `{other}`." if other else f"{advice}."
+    if other:
+        advice += f", or specify how the result is sharded: `{other}`"
+    return f"{advice}.{_moved(types, _split_arguments(call))}"
+
+
+def _moved(types: Types, split: dict[str, ArrayType]) -> str:
+    """A sentence with the types of arguments that were transformed into the operands."""
+    forms = [(t.shape, t.spec) for t in types]
+    rest = [
+        f"{n} is of type {t.str_short(True)}"
+        for n, t in split.items()
+        if (t.shape, t.spec) not in forms
+    ]
+    return f" Here {joined(rest)}." if rest else ""
 
 
 def _change(

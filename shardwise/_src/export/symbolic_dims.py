@@ -285,10 +285,10 @@ class Dim(Symbolic):
             return True
         if high < least:
             return False
+        fits = {">": f">= {other + 1}", "<": f"<= {other - 1}"}.get(sign, f"{sign} {other}")
         raise InconclusiveDimensionOperation(
             f"whether {self} {sign} {other} depends on the sizes of symbolic dimensions. Add a "
-            f"constraint, as in symbolic_shape(..., constraints=['{self} {sign} "
-            f"{other}'])."
+            f"constraint, as in symbolic_shape(..., constraints=['{self} {fits}'])."
         )
 
 

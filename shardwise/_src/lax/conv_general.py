@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.contraction import dot_general
 from shardwise._src.lax.dimension_numbers import sizes
@@ -97,10 +98,17 @@ def padtype_to_pads(
     if kind == "VALID":
         return [(0, 0)] * len(in_shape)
     if kind not in ("SAME", "SAME_LOWER"):
-        raise ValueError(
+        raise (RuntimeError if isinstance(kind, str) else ValueError)(
             f"padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got "
             f"{padding!r}."
         )
+    if not len(in_shape) == len(window_shape) == len(window_strides):
+        raise ShapeError(
+            "padding: a window needs a size and a stride for each of the dimensions "
+            f"{tuple(in_shape)}; got {tuple(window_shape)} and {tuple(window_strides)}."
+        )
+    if any(stride < 1 for stride in window_strides):
+        raise ShapeError(f"padding: strides must be positive; got {tuple(window_strides)}.")
     found = []
     for n, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
         n, stride, window = [as_integer(v, "a size") for v in (n, stride, window)]
@@ -328,7 +336,7 @@ def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
     elif kind == "VALID":
         total, low = k + s - 2 + max(k - s, 0), k - 1
     elif isinstance(kind, str):
-        raise ValueError(
+        raise RuntimeError(
             "conv_transpose: padding must be 'SAME', 'VALID' or pairs (low, high); got "
             f"{padding!r}."
         )
@@ -370,6 +378,11 @@ def conv_transpose(
     numbers = conv_dimension_numbers(left.shape, right.shape, dimension_numbers)
     space = numbers.rhs_spec[2:]
     holes = (1,) * len(space) if rhs_dilation is None else sizes(rhs_dilation)
+    if len(strides) != len(space):
+        raise ShapeError(
+            f"conv_transpose: strides must have an entry for each of {len(space)} spatial "
+            f"dimensions; got {tuple(strides)}."
+        )
     if use_consistent_padding or isinstance(padding, str):
         pads = [padding] * len(space) if isinstance(padding, str) else padding
         windows = map(dilated, [right.shape[d] for d in space], holes)

@@ -67,7 +67,10 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     """The operand with new dimensions of size 1 at the positions `dimensions` of the result."""
     ndim = type_of(array).ndim + len(dimensions)
-    return shape.expand_dims(array, tuple(axis_of(d, ndim) for d in dimensions))
+    places = tuple([axis_of(d, ndim) for d in dimensions])
+    if len({*places}) != len(places):
+        raise ValueError(f"expand_dims: dimensions must be distinct; got {tuple(dimensions)}.")
+    return shape.expand_dims(array, places)
 
 
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:

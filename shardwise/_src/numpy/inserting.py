@@ -26,6 +26,7 @@ from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_bool, is_integer
+from shardwise._src.types.symbolic import Symbolic
 from shardwise._src.values.at import At
 from shardwise._src.values.convert import broadcast_to, broadcast_values, cast
 from shardwise._src.values.indexing import INT32, wrapped
@@ -114,7 +115,7 @@ def insert(
     axis = canonical_axis(axis, t.ndim)
     n = t.shape[axis]
     values, obj = array_or_host(values), as_arraylike(obj)
-    if _not_known(obj) and is_integer(type_of(obj).dtype):
+    if (_not_known(obj) or isinstance(n, Symbolic)) and is_integer(type_of(obj).dtype):
         return _insert_by(arr, values, obj, axis)
     places = np.arange(n)[obj] if isinstance(obj, slice) else known(obj, "insert: `obj`")
     places = np.flatnonzero(places) if is_bool(places.dtype) else places
@@ -153,9 +154,10 @@ def _insert_by(x: Any, values: Any, places: Any, axis: int) -> Any:
     places = wrapped(ravel(places), n)
     places = cast(ew.clamp(lit(0, places), places, lit(n, places)), INT32)
     count = type_of(places).size
-    before = np.arange(1, 2 * n, 2, dtype=np.int32)  # elements are between the insertion points
+    before = ew.mul(iota(dtype=INT32, shape=(n,), dimension=0), np.int32(2))
+    before = ew.add(before, np.int32(1))  # elements are between the insertion points
     keys = ops.concatenate(before, ew.mul(places, np.int32(2)), dimension=0)
-    _, order = sort(keys, np.arange(n + count, dtype=np.int32), dimension=0)
+    _, order = sort(keys, iota(dtype=INT32, shape=(n + count,), dimension=0), dimension=0)
     shape = (*t.shape[:axis], count, *t.shape[axis + 1 :])
     filled = cast(broadcast_to(values, shape), t.dtype, t.weak_type)
     return take_inside(ops.concatenate(x, filled, dimension=axis), order, axis)

@@ -7,7 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
+from shardwise._src.base.errors import (
+    ConcretizationTypeError,
+    ShapeError,
+    TracerArrayConversionError,
+)
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import array_or_host, as_arraylike, is_array, type_of
@@ -238,7 +242,7 @@ def repeat(
     if total_repeat_length is None and not is_array(each) and np.ndim(each) == 0:
         count = as_integer(each, "repeat: `repeats`")
         if count < 0:
-            raise ValueError(f"repeat: counts must not be negative; got {count}.")
+            raise ShapeError(f"repeat: counts must not be negative; got {count}.")
         return _repeat(a, count, axis)
     if total_repeat_length is not None:
         total = as_integer(total_repeat_length, "repeat: total_repeat_length")

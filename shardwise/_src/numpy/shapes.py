@@ -73,7 +73,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
         each = (axis,)
     axes = tuple([canonical_axis(a, ndim) for a in each])
     if len(set(axes)) != len(axes):
-        raise ValueError(f"axes must be distinct; got {axis}.")
+        raise ShapeError(f"axes must be distinct; got {axis}.")
     return axes
 
 

@@ -306,7 +306,7 @@ reshape = Op(
 
 def check_axes(name: str, x: ArrayType, axes: tuple) -> None:
     if any(not 0 <= a < x.ndim for a in axes) or len(set(axes)) != len(axes):
-        raise ValueError(
+        raise ShapeError(
             f"[{name}] axes must be distinct and within the {x.ndim} dimensions of "
             f"{x.str_short(True)}; got {axes}."
         )

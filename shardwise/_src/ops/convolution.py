@@ -17,6 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
@@ -56,8 +57,8 @@ class ConvDimensionNumbers(NamedTuple):
 
 
 def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
-    def fail(problem: str, kind: type[Exception] = TypeError) -> None:
-        raise kind(f"[{op.name}] {problem}; got {join_types((lhs, rhs))}.")
+    def fail(problem: str) -> None:
+        raise ShapeError(f"[{op.name}] {problem}; got {join_types((lhs, rhs))}.")
 
     numbers, groups, parts = (
         p["dimension_numbers"],
@@ -73,12 +74,11 @@ def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
         if len(p[name]) != space:
             fail(f"{name} must have an entry for each of {space} spatial dimensions, not {p[name]}")
         if name != "padding" and any(n < 1 for n in p[name]):
-            fail(f"{name} must be positive, not {p[name]}", ValueError)
+            fail(f"{name} must be positive, not {p[name]}")
     if groups < 1 or parts < 1 or (groups > 1 and parts > 1):
         fail(
             "feature_group_count and batch_group_count must be positive, and one of them 1, not "
-            f"{groups} and {parts}",
-            ValueError,
+            f"{groups} and {parts}"
         )
     (batch, features), (made, taken) = (
         [t.shape[d] for d in spec[:2]] for t, spec in ((lhs, numbers[0]), (rhs, numbers[1]))

@@ -397,7 +397,8 @@ def canonical_axis(axis: Any, ndim: int) -> int:
             raise axis.needed_for_shape(what) from None
         raise TypeError(f"{what} must be an integer; got {axis!r}.") from None
     if not -ndim <= i < ndim:
-        raise ValueError(by_name(f"axis {i} is out of bounds for array of dimension {ndim}"))
+        text = by_name(f"axis {i} is out of bounds for array of dimension {ndim}")
+        raise np.exceptions.AxisError(text)  # a ValueError and an IndexError
     return i + ndim if i < 0 else i
 
 
@@ -405,7 +406,7 @@ def squeeze(x: Any, axes: Sequence[int]) -> Any:
     """`x` without the dimensions `axes`, which have size 1."""
     t = type_of(x)
     if len(set(axes)) < len(axes):
-        raise ValueError(by_name(f"axes must be distinct; got {tuple(axes)}."))
+        raise ShapeError(by_name(f"axes must be distinct; got {tuple(axes)}."))
     bad = [a for a in axes if t.shape[a] != 1]
     if bad:
         raise ValueError(

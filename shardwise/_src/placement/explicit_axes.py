@@ -64,7 +64,7 @@ class set_mesh:
     def __init__(self, mesh: Mesh | None):
         _check_untraced("set_mesh")
         if mesh is not None and not isinstance(mesh, Mesh):
-            raise TypeError(f"set_mesh takes a Mesh; got {mesh!r} of type {type(mesh).__name__}.")
+            raise ValueError(f"set_mesh takes a Mesh; got {mesh!r} of type {type(mesh).__name__}.")
         if mesh is not None and mesh.manual_axes:
             raise ValueError(
                 f"set_mesh got {mesh}, but axes are Manual only inside of `shard_map`."
@@ -93,7 +93,7 @@ class use_abstract_mesh:
 
     def __init__(self, mesh: AbstractMesh):
         if not isinstance(mesh, AbstractMesh):
-            raise TypeError(
+            raise ValueError(
                 f"use_abstract_mesh takes an AbstractMesh; got {mesh!r} of type "
                 f"{type(mesh).__name__}."
             )

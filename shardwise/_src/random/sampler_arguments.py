@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.config import default_prng_impl, enable_custom_prng, legacy_prng_key
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.base.warn import warn
 from shardwise._src.core.infer import type_of
 from shardwise._src.ops.random.bits import default_dtype, random_wrap
@@ -112,7 +113,7 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
             reject_traced(n, f"{name}: shape", error)
         raise TypeError(f"{name}: shape must be integers; got {shape!r}.") from None
     if any(n < 0 for n in found):
-        raise ValueError(f"{name}: sizes must not be negative; got shape {found}.")
+        raise ShapeError(f"{name}: sizes must not be negative; got shape {found}.")
     return found
 
 

@@ -85,7 +85,7 @@ def set(ref: Ref, idx: Any, value: ArrayLike) -> None:
     """`ref[idx] = value`; None means everything.
 
     Raises:
-      TypeError: if the ref's dtype cannot hold the value.
+      DtypeError: if the ref's dtype cannot hold the value.
     """
     check_ref("set", ref)
     ref.set(value, idx)

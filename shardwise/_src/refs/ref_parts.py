@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from shardwise._src.base.errors import DtypeError
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.ops.basis import reshape, transpose
 from shardwise._src.ops.cast import bitcast_convert_type
@@ -226,7 +227,7 @@ def bits_as(x: Any, dtype: Any) -> Any:
 def check_kept(ref: Any, t: ArrayType) -> None:
     """Raises if a ref cannot hold values of a type."""
     if lattice_join((ref.dtype, False), (t.dtype, t.weak_type))[0] != ref.dtype:
-        raise TypeError(
+        raise DtypeError(
             f"{ref.short} cannot hold {t.str_short(True)}: its dtype cannot change. Cast the "
             "value with `.astype(ref.dtype)`."
         )

@@ -8,6 +8,7 @@ For example:
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from shardwise._src.arrays.out_of_memory import is_exhausted
 from shardwise._src.arrays.signature import Signature, padded_type, signature
 from shardwise._src.base.context import current
+from shardwise._src.base.errors import InconclusiveDimensionOperation
 from shardwise._src.compiling.module_cache import loaded_for
 from shardwise._src.control.expand import expanded, is_expandable
 from shardwise._src.core.program import Program
@@ -23,6 +25,7 @@ from shardwise._src.effects.callback import calls_of
 from shardwise._src.effects.ordering import ORDERED, sequenced
 from shardwise._src.lowering.layouts_and_memory import Storage, chosen_layouts, place_in, storage_of
 from shardwise._src.lowering.module import Labels, Located, hoisted_constants, module_and_results
+from shardwise._src.messages.called import by_name
 from shardwise._src.ops.sink import INSPECT
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.nan_checks import watching
@@ -49,7 +52,9 @@ from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.target_machines import Target, is_compile_only, is_elsewhere, target_of
 from shardwise._src.transfers.transfer import move
+from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.types.symbolic import Symbolic
 
 
 class ModulePlan(NamedTuple):
@@ -129,6 +134,7 @@ class ModulePlan(NamedTuple):
     def compiled(self, overrides: tuple, quick: bool = False) -> CompiledModule:
         """The compiled module, with XLA's options."""
         program, places = self.program, self.places
+        _check_sizes(program)
         free = tuple(s is None for s in places.results)
         quick = (quick or _is_single(program)) and not any(
             eqn.op.needs_fusion for eqn in walk(program)
@@ -361,6 +367,19 @@ def _is_single(program: Program) -> bool:
     """Whether a program is a single op, the smallest program for XLA."""
     equations = program.eqns
     return len(equations) == 1 and not equations[0].op.programs
+
+
+def _check_sizes(program: Program) -> None:
+    """Raises if a program has symbolic sizes: only exported programs do."""
+    made = (v.aval for eqn in walk(program) for v in eqn.outvars)
+    for t in itertools.chain(program.in_types, made):
+        if isinstance(t, ArrayType) and isinstance(t.size, Symbolic):
+            raise InconclusiveDimensionOperation(
+                by_name(
+                    f"the type {t.str_short(True)} has a symbolic dimension, which has a size in "
+                    "exported functions only: call `shardwise.export.export(jit(f))`."
+                )
+            )
 
 
 SMALL = 2048  # elements; an unoptimized kernel costs at most a few ns for each

@@ -43,6 +43,17 @@ class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
     """For programs that catch it; never raised, because cuSPARSE is not used."""
 
 
+def _rejecting(name: str) -> Callable[..., Any]:
+    """An operator that only some subclasses have."""
+
+    def method(self: JAXSparse, *others: Any) -> Any:
+        if any(isinstance(x, JAXSparse) and getattr(type(x), name) is not method for x in others):
+            return NotImplemented
+        self._reject(name)
+
+    return method
+
+
 class JAXSparse:
     """Base class of sparse arrays: pytrees whose first leaf is `data`."""
 
@@ -114,6 +125,10 @@ class JAXSparse:
 
     def sum(self, *args: Any, **kwargs: Any) -> Any:
         self._reject("sum")
+
+    __neg__, __getitem__, __add__, __radd__, __sub__, __rsub__, __mul__, __rmul__ = map(
+        _rejecting, "__neg__ __getitem__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__".split()
+    )
 
     def with_data(self, data: Any) -> Any:
         """An array with the same indices and other data."""

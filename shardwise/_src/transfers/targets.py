@@ -21,6 +21,15 @@ from shardwise._src.types.partition_spec import UNCONSTRAINED, PartitionSpec
 from shardwise._src.types.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 
+class _NotASharding(TypeError, ValueError):
+    """JAX raises the first for the shardings of `jit`, the second for those of `device_put`."""
+
+    __module__ = "builtins"
+
+
+_NotASharding.__name__ = _NotASharding.__qualname__ = "TypeError"
+
+
 def is_sharding_leaf(x: Any) -> bool:
     return isinstance(x, Sharding | PartitionSpec | Device | Space | Format | Layout | AutoLayout)
 
@@ -44,7 +53,7 @@ def as_sharding(x: Any, what: str, missing: type[Exception] = ValueError) -> Any
                 "`with shardwise.set_mesh(mesh):`."
             )
         return NamedSharding(mesh, x)
-    raise TypeError(
+    raise _NotASharding(
         f"{what} takes shardings, devices, PartitionSpecs or None; got {x!r} of type "
         f"{type(x).__name__}."
     )

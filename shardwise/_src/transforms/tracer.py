@@ -190,6 +190,7 @@ class Tracer(Value):
                 "arrays outside of the function; `typeof(x)` gives the type, with the sharding "
                 "over explicit mesh axes."
             )
+            raise _NoData(message)
         raise AttributeError(message, name=name, obj=self)
 
     def __repr__(self) -> str:
@@ -230,10 +231,19 @@ _INSTEAD = {
     "kernels.call": "Write the value to a result of the kernel",
 }
 # Attributes that arrays have and tracers do not.
+
+
+class _NoData(ConcretizationTypeError, AttributeError):
+    """As in JAX, and `hasattr` is False."""
+
+
+_NoData.__name__ = _NoData.__qualname__ = ConcretizationTypeError.__name__
+
 _OF_ARRAYS = frozenset(
     "addressable_data addressable_shards block_until_ready committed copy_to_host_async"
     " delete device devices format global_shards is_deleted is_fully_addressable"
-    " is_fully_replicated is_ready on_device_size_in_bytes sharding unsafe_buffer_pointer".split()
+    " is_fully_replicated is_ready on_device_size_in_bytes sharding traceback"
+    " unsafe_buffer_pointer".split()
 )
 
 

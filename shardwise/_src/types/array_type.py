@@ -19,7 +19,9 @@ from typing import Any
 
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.context import current
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.base.pickles import read_by, reduced
+from shardwise._src.messages.called import by_name
 from shardwise._src.messages.formatting import joined
 from shardwise._src.types.abstract import ManualAxisType
 from shardwise._src.types.dtypes import as_named, float0, is_inexact, short_name
@@ -193,6 +195,8 @@ def array_type(
             return _table.keep(key, found)
     new = object.__new__(ArrayType)
     new.shape = tuple([n if isinstance(n, Symbolic) else int(n) for n in shape])
+    if any([n.__class__ is int and n < 0 for n in new.shape]):
+        raise ShapeError(by_name(f"the sizes of a shape must not be negative; got {new.shape}."))
     new.dtype = dtype
     new.weak_type = weak_type
     new.spec = spec

@@ -14,7 +14,8 @@ library dtypes are compared by identity.
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import ml_dtypes
@@ -152,16 +153,19 @@ def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
     found = canonicalize(exact)
     if found is exact:
         return exact
-    return exact if not_narrowed(_narrowed_message(exact, found, fun_name)) else found
+    return exact if not_narrowed(partial(_narrowed_message, exact, found, fun_name)) else found
 
 
-def not_narrowed(message: str) -> bool:
-    """Whether a 64-bit dtype is kept while `enable_x64` is off; warns or raises if it is not."""
+def not_narrowed(message: Callable[[bool], str]) -> bool:
+    """Whether a 64-bit dtype is kept while `enable_x64` is off; warns or raises if it is not.
+
+    message: given whether it is an error.
+    """
     mode = explicit_x64_dtypes.value
     if mode == "error":
-        raise ValueError(message)
+        raise ValueError(message(True))
     if mode == "warn":
-        warn(message)
+        warn(message(False))
     return mode == "allow"
 
 
@@ -218,14 +222,22 @@ def _resolve(dtype: Any, table: dict[Any, DType]) -> DType:
     return found
 
 
-def _narrowed_message(exact: DType, found: DType, fun_name: str) -> str:
+def _narrowed_message(exact: DType, found: DType, fun_name: str, is_error: bool) -> str:
     where = f" in {fun_name}" if fun_name else ""
+    result = "" if is_error else f"; the result is {found}"
+    rest = f"request {found}" if is_error else f"without this warning, request {found}"
     return (
-        f"Explicitly requested dtype {exact}{where} is not available while enable_x64 is off; "
-        f"the result is {found}. To keep 64 bits, call "
+        f"Explicitly requested dtype {exact}{where} is not available while enable_x64 is off"
+        f"{result}. To keep 64 bits, call "
         f"shardwise.config.update('enable_x64', True) or set SHARDWISE_ENABLE_X64=1 first. "
-        f"To accept 32 bits without this warning, request {found}."
+        f"To accept 32 bits{',' if is_error else ''} {rest}. {other_modes(is_error)}"
     )
+
+
+def other_modes(is_error: bool) -> str:
+    """What to do in place of a warning or an error about a narrowed dtype."""
+    other = "'warn' narrows it with a warning" if is_error else "'error' makes this an error"
+    return f"The option explicit_x64_dtypes decides this: {other}, 'allow' keeps 64 bits."
 
 
 def _array_message(value: Any) -> str:

@@ -13,6 +13,7 @@ Source: the JAX documentation, "Type promotion semantics". Dtypes themselves are
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import Any, Literal, overload
 
@@ -34,6 +35,7 @@ from shardwise._src.types.dtypes import (
     kind_of,
     names_dtype,
     not_narrowed,
+    other_modes,
     short_name,
 )
 
@@ -153,7 +155,7 @@ def _join_and_keep(pairs: tuple[Pair, ...], table: dict[tuple[Pair, ...], Pair])
     equal = _join_of_equals(pairs)
     dtype, weak = equal or _join_of_different(pairs)
     found = dtype if equal else canonicalize(dtype)
-    if found is not dtype and not_narrowed(_narrowed_message(pairs, dtype, found)):
+    if found is not dtype and not_narrowed(partial(_narrowed_message, pairs, dtype, found)):
         found = dtype
     if found is not dtype:  # not cached, so that it warns each time
         return found, weak
@@ -328,10 +330,11 @@ def _no_promotion_message(pairs: tuple[Pair, ...]) -> str:
     )
 
 
-def _narrowed_message(pairs: tuple[Pair, ...], dtype: DType, found: DType) -> str:
+def _narrowed_message(pairs: tuple[Pair, ...], dtype: DType, found: DType, is_error: bool) -> str:
+    state = "not available" if is_error else f"narrowed to {found}"
     return (
-        f"{_given(pairs)} promote to {dtype}, which is narrowed to {found} while enable_x64 is "
-        f"off. To keep 64 bits, compute under enable_x64(True)."
+        f"{_given(pairs)} promote to {dtype}, which is {state} while enable_x64 is off. To keep "
+        f"64 bits, compute under enable_x64(True). {other_modes(is_error)}"
     )
 
 

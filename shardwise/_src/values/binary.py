@@ -20,7 +20,14 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import loops
 from shardwise._src.ops.special import special_functions
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import canonicalize, is_bool, is_complex, is_integer, is_unsigned
+from shardwise._src.types.dtypes import (
+    canonicalize,
+    is_bool,
+    is_complex,
+    is_inexact,
+    is_integer,
+    is_unsigned,
+)
 from shardwise._src.types.promotion import lattice_join
 from shardwise._src.values.convert import (
     broadcast,
@@ -126,14 +133,24 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """x1 to the power x2. Integer inputs return integers; negative powers are undefined for them.
 
     A power that is a Python or NumPy integer preserves the dtype of x1, and raises a `TypeError` if
-    it is negative and x1 is an integer. For other negative powers of integers, only the low six
-    bits of the power are used, as in JAX; such powers of 0 are 0.
+    it is negative and x1 is an integer, as does a concrete array of rank 0. For other negative
+    powers of integers, only the low six bits of the power are used, as in JAX; such powers of 0
+    are 0.
     """
     if type(x2) is int:
         return _fixed_power(x1, x2)
-    if isinstance(x2, np.integer | np.ndarray) and x2.ndim == 0 and x2.dtype.kind in "iu":
-        return _fixed_power(x1, int(x2))
+    if getattr(x2, "ndim", 1) == 0:
+        y: Any = x2
+        if isinstance(y, np.integer | np.ndarray) and y.dtype.kind in "iu":
+            return _fixed_power(x1, int(y))
+        if _is_negative(y) and not is_inexact(type_of(x1).dtype):
+            return _fixed_power(x1, int(y))
     return _power(x1, x2)
+
+
+def _is_negative(x: Any) -> bool:
+    """Whether a scalar is known to be a negative integer."""
+    return is_array(x) and is_integer(x.dtype) and not hasattr(x, "needed_for_shape") and int(x) < 0
 
 
 pow = alias(power, "pow")

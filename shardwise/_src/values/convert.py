@@ -180,7 +180,7 @@ def count_of(size: Any) -> int:
     who = public_call()
     count = as_integer(size, f"{who}: size")
     if count < 0:
-        raise ValueError(f"{who}: size must be at least 0; got {count}.")
+        raise ShapeError(f"{who}: size must be at least 0; got {count}.")
     return count
 
 

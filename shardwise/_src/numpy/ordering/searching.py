@@ -20,6 +20,7 @@ from shardwise._src.numpy.shapes import no_lists, ravel
 from shardwise._src.ops import basis
 from shardwise._src.ops import logical as lg
 from shardwise._src.ops import shape as ops
+from shardwise._src.ops.create import full, iota
 from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.elementwise import add, div, mul, rem
 from shardwise._src.ops.families import lit
@@ -35,7 +36,7 @@ from shardwise._src.types.dtypes import (
     is_integer,
     is_unsigned,
 )
-from shardwise._src.types.symbolic import broadcast_shapes
+from shardwise._src.types.symbolic import Symbolic, broadcast_shapes
 from shardwise._src.values import binary
 from shardwise._src.values.convert import (
     as_integer,
@@ -65,11 +66,10 @@ def _places(x: Any, size: int, fill: tuple[int, ...]) -> list[Any]:
     t = type_of(x)
     flat = basis.reshape(truth(x), shape=(t.size,))
     dtype = canonicalize(int)
-    found = basis.broadcast_in_dim(np.int32(t.size), shape=(size,), dims=())
+    found = full(t.size, (size,), INT32)
     if t.size and size:
-        outside = basis.broadcast_in_dim(np.int32(size), shape=(t.size,), dims=())
-        to = lg.where(flat, ranks(flat), outside)
-        found = write_to(found, to, np.arange(t.size, dtype=np.int32))
+        to = lg.where(flat, ranks(flat), full(size, (t.size,), INT32))
+        found = write_to(found, to, iota(dtype=INT32, shape=(t.size,), dimension=0))
     missing = lg.eq(found, lit(t.size, found))
     outs, stride = [], t.size
     for n, value in zip(t.shape, fill, strict=True):
@@ -430,7 +430,8 @@ def isin(
     no_lists("isin", element, test_elements)
     if method not in _METHODS:
         raise ValueError(f"isin: method must be one of {_METHODS}; got {method!r}.")
-    many = type_of(test_elements).size > _FEW
+    size: Any = type_of(test_elements).size
+    many = not isinstance(size, Symbolic) and size > _FEW
     each = method == "compare_all" or (method == "auto" and not many)
     return (_isin if each else _isin_sorted)(element, test_elements, bool(invert))
 

@@ -19,6 +19,7 @@ from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum, reshape
 from shardwise._src.ops.create import full, iota
 from shardwise._src.ops.cumulative import cumsum
+from shardwise._src.ops.families import lit_of
 from shardwise._src.ops.shape import canonical_axis, concatenate, slice_in_dim
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike
@@ -75,10 +76,10 @@ def _unique(
     n = shape[0]
     start = iota(dtype=INT32, shape=(n,), dimension=0)
     label = ew.sub(cumsum(cast(new, INT32), axis=0), np.int32(1))
-    outside = np.int32(size + 1)
-    ends = write_to(full(np.int32(n), (size + 1,), INT32), ew.where(new, label, outside), start)
+    outside = lit_of(size + 1, INT32)
+    ends = write_to(full(n, (size + 1,), INT32), ew.where(new, label, outside), start)
     first = slice_in_dim(ends, 0, size, 0)
-    absent = ew.eq(first, np.int32(n))
+    absent = ew.eq(first, lit_of(n, INT32))
     place = take_from(order, ew.where(absent, np.int32(0), first)) if n else first
     values = _take_rows(moved, place) if n else full(0, (size, *shape[1:]), t.dtype)
     if fill is not None:
@@ -100,7 +101,7 @@ def _take_rows(x: Any, places: Any) -> Any:
         return take_from(x, places)
     width = type_of(flat).shape[1]
     count = type_of(places).shape[0]
-    start = broadcast_in_dim(ew.mul(places, np.int32(width)), shape=(count, width), dims=(0,))
+    start = broadcast_in_dim(ew.mul(places, lit_of(width, INT32)), shape=(count, width), dims=(0,))
     within = iota(dtype=INT32, shape=(count, width), dimension=1)
     found = take_from(reshape(x, shape=(math.prod(shape),)), ew.add(start, within))
     return reshape(found, shape=(count, *shape[1:]))

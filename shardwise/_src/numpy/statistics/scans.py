@@ -210,7 +210,8 @@ def _trapezoid(*arrays: Any, axis: int, has_x: bool) -> Any:
     if has_x:
         width = _steps(second, 0 if rank == 1 else canonical_axis(axis - t.ndim, rank), ew.sub)
         if rank == 1:
-            width = reshape(width, shape=tuple(n - 1 if i == axis else 1 for i in range(t.ndim)))
+            steps = type_of(width).size
+            width = reshape(width, shape=tuple(steps if i == axis else 1 for i in range(t.ndim)))
     sums = ew.mul(*broadcast(sums, width))
     total = add_up(sums, (axis,), t.dtype)
     return ew.mul(total, np.asarray(0.5).astype(t.dtype)[()])
