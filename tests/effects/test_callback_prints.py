@@ -87,7 +87,8 @@ def test_each_device_prints_its_part(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_each_device_prints_its_shard_of_every_element(capsys):
-    mesh = sw.make_mesh((2,), ("i",), devices=sw.devices()[:2])
+    auto = (sw.sharding.AxisType.Auto,)
+    mesh = sw.make_mesh((2,), ("i",), devices=sw.devices()[:2], axis_types=auto)
     x = sw.device_put(np.arange(4).reshape(2, 2), sw.NamedSharding(mesh, sw.P("i")))
     with sw.set_mesh(mesh):
         sw.jit(sw.vmap(lambda x, y: sw.debug.print("{} {}", x, y, partitioned=True), (0, 1)))(x, x)

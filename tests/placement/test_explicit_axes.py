@@ -463,8 +463,8 @@ def test_the_text_of_addends():
         == str(u)
         == (
             "Array(shape=(1, 1), dtype=float32) sharded as NamedSharding(mesh=Mesh('x': 2, "
-            "axis_types=(Explicit,)), spec=P(None, None, unreduced={'x'})), addressable shards:\n"
-            "  [0:1, 0:1] on cpu:0: [[2.]]"
+            "axis_types=(Explicit,)), spec=P(None, None, unreduced={'x'})), partial sums along "
+            "'x': `reshard` adds them"
         )
     )
 

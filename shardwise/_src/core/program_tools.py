@@ -68,8 +68,16 @@ def equation_count(program: Program) -> int:
 # -- rewriting --
 
 
-def without_dead_code(outputs: Sequence[Atom], equations: Sequence[Equation]) -> list[Equation]:
-    """The equations that outputs or effects need."""
+def without_dead_code(
+    outputs: Sequence[Atom],
+    equations: Sequence[Equation],
+    of_call: Callable[[Equation, list[bool]], Equation] | None = None,
+) -> list[Equation]:
+    """The equations that outputs or effects need.
+
+    of_call: a call with only these of its results; by default calls are unchanged, which shares
+      the compiled code of their programs.
+    """
     needed = {a for a in outputs if a.__class__ is Var}
     kept: list[Equation] = []
     for eqn in reversed(equations):
@@ -82,6 +90,8 @@ def without_dead_code(outputs: Sequence[Atom], equations: Sequence[Equation]) ->
             needed.isdisjoint(eqn.outvars) and not op.effects and not (op.programs and eqn.effects)
         ):
             continue
+        elif of_call is not None and op.contains.is_call:
+            eqn = of_call(eqn, [v in needed for v in eqn.outvars])
         kept.append(eqn)
         for a in eqn.invars:
             if a.__class__ is Var:

@@ -122,7 +122,7 @@ def dce_jaxpr(
     count = len(jaxpr.outvars)
     marks = [used_outputs] * count if isinstance(used_outputs, bool) else used_outputs
     outputs = [a for a, used in zip(jaxpr.outvars, marks, strict=True) if used]
-    equations = without_dead_code(outputs, list(jaxpr.eqns))
+    equations = without_dead_code(outputs, list(jaxpr.eqns), _pruned)
     needed = {a for e in equations for a in e.invars if isinstance(a, Var)}
     needed |= {a for a in outputs if isinstance(a, Var)}
     arguments = jaxpr.invars
@@ -156,6 +156,10 @@ def dce_jaxpr_call_rule(
     outputs = [v for v, u in zip(eqn.outvars, used_outputs, strict=True) if u]
     params = eqn.params | {eqn.op.programs[0]: program}
     return used, eqn.replace(invars=inputs, outvars=outputs, params=params)
+
+
+def _pruned(eqn: Equation, used_outputs: list[bool]) -> Equation:
+    return eqn if all(used_outputs) else dce_jaxpr_call_rule(used_outputs, eqn)[1] or eqn
 
 
 class _Refusing(dict[Any, Any]):

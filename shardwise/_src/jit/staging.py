@@ -359,8 +359,8 @@ class Stageable:
         if call.static is None:
             kinds = list(map(_kind, call.leaves))
             self.keep(calls, (call.tree, key[0], *kinds), run)
-            first = call.arguments()[0][:1]
-            if len(kinds) == 1 and not call.named and first[0].__class__ is np.ndarray:
+            args, named = call.arguments()
+            if len(args) == 1 and not named and args[0].__class__ is np.ndarray and kinds:
                 self.keep(calls, (key[0], *kinds[0]), run)
         if not call.has_arrays_only():
             return

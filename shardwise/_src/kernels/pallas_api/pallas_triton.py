@@ -12,7 +12,8 @@ from shardwise._src.kernels import ref_access
 from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.ops.precision import Precision
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.array_type import array_type
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import canonicalize, is_integer
 from shardwise._src.types.promotion import promote_types
 
@@ -91,9 +92,15 @@ def _no_assembly(op: Op, e: Any, *_: Any, **p: Any) -> Any:
     )
 
 
+def _asm_dims(op: Op, *xs: ArrayType, outs: Sequence[ArrayType], **p: Any) -> Dims:
+    names = letters(outs[0].ndim)
+    return Dims((names,) * len(xs), (names,) * len(outs))
+
+
 inline_asm = Op(
     "elementwise_inline_asm",
     type_rule=lambda op, *types, outs, **p: outs,
+    dims=_asm_dims,
     lower=_no_assembly,
     multiple=True,
 )
