@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from shardwise._src.base import context as _context
 from shardwise._src.base.lazy import public
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.base.warn import warn
 
 T = TypeVar("T")
@@ -95,8 +96,8 @@ class Flag(_Ambient[T]):
             OLD_NAMES[old_name] = self
         self._read_environment(old_name)
 
-    def __reduce__(self) -> str:
-        return self.name
+    def __reduce__(self) -> Any:
+        return reduced("flag", self.name)
 
     def _read_environment(self, old_name: str | None) -> None:
         names = [self.name] if old_name is None else [self.name, old_name]
@@ -291,5 +292,6 @@ _PARSERS: dict[Any, Callable[[str], Any]] = {bool: parse_bool, int: int, float: 
 _TRUTH = "a boolean such as 1, true, 0 or false"
 _KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string", parse_bool: _TRUTH}
 FLAGS: dict[str, Flag[Any]] = {}
+read_by("flag", FLAGS.__getitem__)
 OLD_NAMES: dict[str, Flag[Any]] = {}  # deprecated names of flags
 USER_CONTEXTS: dict[str, UserContext[Any]] = {}

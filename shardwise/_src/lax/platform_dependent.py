@@ -22,6 +22,9 @@ from shardwise._src.runtime.backend import devices
 from shardwise._src.runtime.platforms import Platform, known, named, platform_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.transfer import default_single
+from shardwise._src.transforms.batch import BatchTracer
+from shardwise._src.transforms.jvp import JVPTracer
+from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, T
 from shardwise._src.types.dtypes import check_user_dtype
 
@@ -43,7 +46,8 @@ def platform_dependent(
         names = [name for name in platform.names if name in per_platform]
         return per_platform[names[0]] if names else default
 
-    if _runs_now() and (fun := of(_platform_for(args))) is not None:
+    here = _platform_for(args)
+    if here is not None and (fun := of(here)) is not None:
         return fun(*args)
     exported = [named(p) for p in EXPORTED.value]
     targets = exported or [platform_of(devices()[0]), *known()]
@@ -66,18 +70,24 @@ def platform_dependent(
     return run(*args) if exported else jit(run)(*args)  # in a program, which is for one platform
 
 
-def _runs_now() -> bool:
-    """Whether operations run on devices, under any transforms, and are not staged."""
+def _platform_for(args: Any) -> Platform | None:
+    """The platform that ops on these arguments run on, also under transforms; None while they are
+    staged, or if it is unknown."""
     interpreter = current().interpreter
     while interpreter.parent is not None and not interpreter.is_apart:
         interpreter = interpreter.parent
-    return interpreter is EAGER
-
-
-def _platform_for(args: Any) -> Platform:
-    """The platform that an op on these arguments runs on."""
-    arrays = [x for x in flatten(args)[0] if x.__class__ is ConcreteArray]
+    values = [_inner(x) for x in flatten(args)[0]]
+    if interpreter is not EAGER or any(isinstance(x, Tracer) for x in values):
+        return None
+    arrays = [x for x in values if x.__class__ is ConcreteArray]
     return platform_of(arrays[0]._sig.devices[0] if arrays else default_single())
+
+
+def _inner(x: Any) -> Any:
+    """The value in the tracers of derivatives and maps."""
+    while isinstance(x, JVPTracer | BatchTracer):
+        x = x.primal if isinstance(x, JVPTracer) else x.value
+    return x
 
 
 def rng_bit_generator(

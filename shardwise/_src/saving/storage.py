@@ -42,7 +42,7 @@ _GCS_URL = "TENSORSTORE_GCS_HTTP_URL"  # the variable that points TensorStore to
 _SLOWEST = 1 << 20  # assumed minimum bandwidth of a store, in bytes per second
 _FAILURES = (TimeoutError, ValueError, OSError, NotImplementedError)  # of requests to a store
 _AT_A_TIME = 128 << 20  # bytes that may be in flight in addition to those of a request
-_SYNCING = 16  # threads
+_MANY, _SYNCING = 64, 16  # folders that are synced in threads; the threads
 
 
 @dataclass(frozen=True)
@@ -286,8 +286,12 @@ def sync(folder: str | Path) -> None:
 
 
 def sync_all(folders: Sequence[str | Path]) -> None:
-    """`sync` of many folders, in threads: disks complete concurrent syncs together."""
-    parts = [folders[i::_SYNCING] for i in range(min(_SYNCING, len(folders)))]
+    """`sync` of folders; of many, in threads: disks complete concurrent syncs together."""
+    if len(folders) < _MANY:
+        for folder in folders:
+            sync(folder)
+        return
+    parts = [folders[i::_SYNCING] for i in range(_SYNCING)]
     running = [future_of(lambda part=part: [sync(f) for f in part], "sync") for part in parts]
     for syncing in running:
         syncing.result()
