@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from shardwise._src.arrays.array import Array, DeletedBuffer, new_array, wrap
 from shardwise._src.arrays.out_of_memory import is_exhausted
@@ -24,6 +24,8 @@ from shardwise._src.transfers.between_processes import handle
 from shardwise._src.transfers.transfer import SCALARS, into, move, moved_scalar
 from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
 from shardwise._src.types.layout import Format
+
+_Puts: TypeAlias = Sequence[Callable[[Any], Any] | None] | None
 
 
 @cached(256)
@@ -121,7 +123,8 @@ class Executable(NamedTuple):
         tree, moves = self.out_tree, self.moves
         puts = self._puts() if moves else None
         if puts is not None or (self.donated and not moves):
-            return self._general_runner(puts)
+            short = tree is None and not self.donated and not self._may_wait
+            return self._short_runner(puts) if short else self._general_runner(puts)
         if self.donated:
             return self._whole
         if self._may_wait:
@@ -142,7 +145,7 @@ class Executable(NamedTuple):
         module = self.module
         return bool(module.window or module.calls or module.span)
 
-    def _puts(self) -> list[Callable[[Any], Any] | None] | None:
+    def _puts(self) -> _Puts:
         """For each argument to be moved, the function that returns its raw buffer in place.
 
         None if moves may do more than to put a value on a device.
@@ -160,20 +163,28 @@ class Executable(NamedTuple):
         types = self.program.in_types
         return [into(t, targets[i]) if i in targets else None for i, t in enumerate(types)]
 
-    def _short_runner(self) -> Callable[[Sequence[Any]], Array]:
+    def _short_runner(self, puts: _Puts = None) -> Callable[[Sequence[Any]], Array]:
         execute, handlers = self.module.raw.execute_sharded, self.handlers
         (sig,), new = self.out_sigs, new_array
-        hidden = self.hidden
-        one = len(self.program.invars) == 1 and not hidden  # avoids a loop
+        hidden, moves = self.hidden, self.moves
+        one = len(self.program.invars) == 1 and not hidden and not puts  # avoids a loop
+        moving = [] if puts is None else [(i, put) for i, put in enumerate(puts) if put]
 
         def run(args: Sequence[Any]) -> Array:
             try:
-                inputs = [args[0]._impl] if one else [a._impl for a in args]
+                if one:
+                    inputs = [args[0]._impl]
+                elif moving:
+                    inputs = [a._impl if a.__class__ is Array else None for a in args]
+                    for i, put in moving:
+                        inputs[i] = put(args[i])
+                else:
+                    inputs = [a._impl for a in args]
                 if hidden:
                     inputs = hidden + inputs
                 raws = execute(inputs).consume_with_handlers(handlers)
             except Exception as error:
-                self.explain(args, error)
+                self.explain(self.moved(args, moves) if moving else args, error)
             array = new()
             array._impl = raws[0]
             array._sig = sig
@@ -205,9 +216,7 @@ class Executable(NamedTuple):
 
         return run
 
-    def _general_runner(
-        self, puts: Sequence[Callable[[Any], Any] | None] | None
-    ) -> Callable[[Sequence[Any]], Any]:
+    def _general_runner(self, puts: _Puts) -> Callable[[Sequence[Any]], Any]:
         """For launches that may wait, that reuse donated memory, or take values of the host.
 
         puts: see `_puts`.
