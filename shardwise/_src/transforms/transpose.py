@@ -172,8 +172,9 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
         )
     if op.dims is None:  # it contains programs, whose cotangents must have exact types
         cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outvars, strict=True)]
-    for i, (ct, v) in enumerate(zip(cts, eqn.outvars, strict=True)):
-        if ct is not None and type_of(ct).dtype != v.aval.dtype:
+    for i, ct in enumerate(cts):
+        v = eqn.outvars[i]
+        if ct is not None and _differ(ct, v):
             cts, args = _of_other_dtype(op, [*cts], args, i, v.aval.dtype)
     if op.dims is None or op.pointwise or op.shardings or not _has_mesh(eqn, cts):
         return op.transpose(op, cts if op.multiple else cts[0], *args, **eqn.params)
@@ -203,6 +204,12 @@ def _of_other_dtype(
     elif op.elements is not Elements.CONVERTED:
         cts[i] = _as_dtype(cts[i], dtype)
     return cts, args
+
+
+def _differ(ct: Any, other: Var) -> bool:
+    """Whether a cotangent has another dtype than a variable."""
+    one, two = type_of(ct).dtype, other.aval.dtype
+    return one is not two and one != two
 
 
 def _as_dtype(ct: Any, dtype: Any) -> Any:
@@ -256,7 +263,7 @@ def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
         ct = ct if _splits_more(type_of(ct), wanted) else reshard_like(ct, wanted)
         if held is not None and type_of(held).spec is not type_of(ct).spec:
             held, ct = reshard_like(held, wanted), reshard_like(ct, wanted)
-    if held is not None and type_of(held).dtype != type_of(ct).dtype:
+    if held is not None and type_of(held).dtype is not type_of(ct).dtype:
         dtype = lattice_join(*[dtype_and_weak(x) for x in (held, ct)])[0]
         held, ct = _as_dtype(held, dtype), _as_dtype(ct, dtype)
     grown[var] = ct if held is None else add(held, ct)
