@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from shardwise._src.maps.vectorize import apply_along_axis as apply_along_axis
     from shardwise._src.maps.vectorize import apply_over_axes as apply_over_axes
     from shardwise._src.maps.vectorize import vectorize as vectorize
+    from shardwise._src.numpy.bit_views import view as view
     from shardwise._src.numpy.creation import array as array
     from shardwise._src.numpy.creation import asarray as asarray
     from shardwise._src.numpy.creation import astype as astype
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.creation import full_like as full_like
     from shardwise._src.numpy.creation import ones as ones
     from shardwise._src.numpy.creation import ones_like as ones_like
-    from shardwise._src.numpy.creation import view as view
     from shardwise._src.numpy.creation import zeros as zeros
     from shardwise._src.numpy.creation import zeros_like as zeros_like
     from shardwise._src.numpy.differences import gradient as gradient

@@ -345,3 +345,10 @@ def test_over_devices():
         "f32[a,8@x] has symbolic dimensions, and is on 4 devices: functions with such dimensions "
         "can only be exported for one device. Export it for concrete sizes."
     )
+
+
+def test_symbolic_types_may_name_their_device():
+    (n,) = export.symbolic_shape("n")
+    place = sw.sharding.SingleDeviceSharding(sw.devices()[0])
+    found = export.export(sw.jit(lambda x: x[1:]))(sw.ShapeDtypeStruct((n,), "f", sharding=place))
+    np.testing.assert_array_equal(found.call(np.arange(4, dtype="f")), [1, 2, 3])

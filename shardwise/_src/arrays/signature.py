@@ -140,13 +140,14 @@ def signature(
         if dim is not None and layout is None and sharding.is_fully_addressable:
             new.stacked = dim if new.even else None
         new.devices = sharding.devices
-        if len(new.devices) > 1 and any(isinstance(n, Symbolic) for n in t.shape):
+        is_symbolic = any([isinstance(n, Symbolic) for n in t.shape])
+        if len(new.devices) > 1 and is_symbolic:
             raise NotImplementedError(
                 f"{t.str_short(True)} has symbolic dimensions, and is on {len(new.devices)} "
                 "devices: functions with such dimensions can only be exported for one device. "
                 "Export it for concrete sizes."
             )
-        if not is_attached(new.devices):
+        if is_symbolic or not is_attached(new.devices):  # there are no arrays of it
             new.placement = new.handler = None
         else:
             tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.numpy import bit_views as bit_views
     from shardwise._src.numpy import creation as creation
     from shardwise._src.numpy import picking as picking
     from shardwise._src.numpy import rearrange as rearrange

@@ -16,6 +16,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import wait
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -293,6 +294,7 @@ def sync_all(folders: Sequence[str | Path]) -> None:
         return
     parts = [folders[i::_SYNCING] for i in range(_SYNCING)]
     running = [future_of(lambda part=part: [sync(f) for f in part], "sync") for part in parts]
+    wait(running)  # also if one fails: no folder may be removed while others are synced
     for syncing in running:
         syncing.result()
 

@@ -143,11 +143,11 @@ class Methods:
             raise NotImplementedError(
                 f"view: arrays have one class, so `type` must be None; got {type!r}. Leave it out."
             )
-        return modules.creation.view(self, dtype)
+        return modules.bit_views.view(self, dtype)
 
     def byteswap(self) -> Array:
         """The elements with their bytes reversed, in the same dtype."""
-        return modules.creation.byteswap(self)
+        return modules.bit_views.byteswap(self)
 
     def to_device(self, device: DeviceLike, *, stream: None = None) -> Array:
         """Commits to a device or sharding. `stream` must be None: transfers need no stream."""
