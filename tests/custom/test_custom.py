@@ -528,3 +528,16 @@ def test_rules_get_cotangents_that_are_zero(form):
 
     assert grad(ours)(x) == jit(grad(ours))(x) == wanted
     assert vmap(grad(ours))(x[None]).tolist() == [wanted]
+
+
+@pytest.mark.parametrize("form", ["grad of jit", "jit of grad", "aux", "beside"])
+def test_rules_are_not_called_for_results_that_nothing_uses(form):
+    f, x = overwriting(custom_vjp), np.array([1, 2, 3], np.float32)
+    step = lambda x: ((x**2).sum(), f(x))  # noqa: E731
+    found = {
+        "grad of jit": lambda: grad(lambda x: jit(step)(x)[0])(x),
+        "jit of grad": lambda: jit(grad(lambda x: step(x)[0]))(x),
+        "aux": lambda: grad(jit(step), has_aux=True)(x)[0],
+        "beside": lambda: grad(lambda x: jit(lambda x: (f(x), x**2))(x)[1].sum())(x),
+    }[form]()
+    np.testing.assert_array_equal(found, 2 * x)

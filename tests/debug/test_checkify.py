@@ -159,6 +159,32 @@ def test_functions_of_booleans_are_traced_once_for_each() -> None:
     assert found == [6, 3, 6, 3] and traced == [True, False]
 
 
+def test_functions_of_objects_see_their_changes() -> None:
+    class Model:
+        factor = 1
+
+    checked, model = checkify.checkify(lambda m, x: x * m.factor), Model()
+    assert float(checked(model, np.float32(5))[1]) == 5
+    model.factor = 7
+    assert float(checked(model, np.float32(5))[1]) == 35
+
+
+def test_optional_checks_in_loops_with_a_condition_for_each_row() -> None:
+    def f(n: Any) -> Any:
+        def body(i: Any) -> Any:
+            checkify.debug_check(i < 100, "too many")
+            return i + 1
+
+        return sw.lax.while_loop(lambda i: i < n, body, 0)
+
+    numbers = np.array([3, 105], np.int32)
+    for run in (sw.vmap(f), sw.jit(sw.vmap(f))):
+        np.testing.assert_array_equal(run(numbers), numbers)
+    error, found = sw.vmap(checkify.checkify(f))(numbers)
+    assert error.get() == "at mapped index 1: too many (`check` failed)"
+    np.testing.assert_array_equal(found, numbers)
+
+
 def test_vmap_of_loops_and_branches() -> None:
     xs = np.array([2.0, -2.0], np.float32)
     for f in (in_scan, in_cond, in_while):

@@ -88,6 +88,7 @@ UNSAMPLED: dict[str, str] = {
     "while_loop": "holds programs; tests/control",
     "custom_linear_solve": "holds programs; tests/custom",
     "check": "has no results; tests/debug/test_checkify.py",
+    "debug_check": "the same",
     "pure_callback": "calls the user's function; tests/effects/test_callbacks.py",
     "io_callback": "calls the user's function; tests/effects/test_callbacks.py",
     "ordered_io_callback": "calls the user's function; tests/effects/test_callbacks.py",

@@ -47,7 +47,7 @@ def backward(
             return transpose(program, linear.captured, cotangents)
         found = _transposed.find((*own, structure))
         if found is None:
-            found = transpose_program(program, len(linear.captured), nonzero, False)
+            found = transpose_program(program, len(linear.captured), nonzero, exact=False)
             _transposed.put((*own, structure), found)
         program.derived[own] = found
     back, marks = found

@@ -74,7 +74,7 @@ def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list
     if transposes_inline(program):
         return spread(transpose(ordered, known, cts), linear)
     nonzero = tuple(ct is not None for ct in cts)
-    backward, marks = transpose_program(ordered, len(known), nonzero, False)
+    backward, marks = transpose_program(ordered, len(known), nonzero, exact=False)
     values = [*known, *given(cts)]
     results = op(*map(reshard_like, values, backward.in_types), program=backward, **p)
     return spread(spread(results, marks), linear)

@@ -79,7 +79,7 @@ _AS_IS: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarr
 
 def as_arraylike(x: Any) -> Any:
     """An operand in a form that ops accept: another library's object is converted, else `x`."""
-    if x.__class__ in _arrays or is_array(x) or isinstance(x, _AS_IS):
+    if is_array(x) or isinstance(x, _AS_IS):
         return x
     if hasattr(x, "__jax_array__"):
         return x.__jax_array__()
@@ -103,18 +103,10 @@ def array_or_host(x: Any) -> Any:
 
 def is_array(x: Any) -> TypeGuard[Array]:
     """Whether `x` is an array or a tracer of this library."""
-    kind = x.__class__
-    if kind in _arrays:
+    if isinstance(x, ArrayBase):
         return True
     # An object around an array may have all of its attributes, but not by its class.
-    if getattr(x, "aval", None).__class__ is not ArrayType or not hasattr(kind, "aval"):
-        return False
-    if issubclass(kind, ArrayBase):
-        _arrays.add(kind)
-    return True
-
-
-_arrays: set[type[Any]] = set()  # classes of arrays and tracers
+    return getattr(x, "aval", None).__class__ is ArrayType and hasattr(x.__class__, "aval")
 
 
 def check_alive(x: Any) -> Any:

@@ -236,7 +236,7 @@ def derived(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @derived
-def with_results(program: Program, needed: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
+def reduced_to(program: Program, needed: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
     """The program with some of its results, and which of its arguments it then uses."""
     new = pruned(program, picked(program.outvars, needed))
     atoms = used(new)
@@ -250,7 +250,7 @@ def prune_call(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
         return None
     if all(needed) or eqn.effects:
         return eqn
-    program, read = with_results(eqn.params["program"], tuple(needed))
+    program, read = reduced_to(eqn.params["program"], tuple(needed))
     return eqn.replace(
         invars=tuple(picked(eqn.invars, read)),
         outvars=tuple(picked(eqn.outvars, needed)),

@@ -21,7 +21,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, eval_program
 from shardwise._src.core.program_tools import derived, pruned
-from shardwise._src.effects.ordering import CHECK
+from shardwise._src.effects.ordering import CHECK, OPTIONAL_CHECK
 from shardwise._src.messages.source import Site, describe
 from shardwise._src.numpy.statistics.reductions import argmax
 from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape, zeros
@@ -166,6 +166,8 @@ check_op = Op(
     multiple=True,
     user_code=True,
 )
+# Does nothing outside of `checkify`, so that loops under `vmap` may contain it.
+optional_check_op = replace(check_op, name="debug_check", effects=frozenset({OPTIONAL_CHECK}))
 
 
 # -- making programs report failures --
@@ -192,7 +194,7 @@ class Checked:
         return eval_program(program, args, self.equation)
 
     def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
-        if eqn.op is check_op:
+        if eqn.op is check_op or eqn.op is optional_check_op:
             self._user_check(eqn, values)
             return []
         op = eqn.op

@@ -24,6 +24,7 @@ from shardwise._src.base.context import current
 from shardwise._src.base.marks import merge, partition
 from shardwise._src.control.call import call
 from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.core.fingerprints import is_plain
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.debug.checked_programs import (
     DIV,
@@ -36,6 +37,7 @@ from shardwise._src.debug.checked_programs import (
     Place,
     check_op,
     checked_program,
+    optional_check_op,
     text_of,
 )
 from shardwise._src.debug.host_callbacks import can_be_operand, check_format
@@ -176,13 +178,10 @@ def checkify(
 
 
 def _with_fixed(make: Any, tree: Any, static: tuple[bool, ...], fixed: tuple[Any, ...]) -> Any:
-    """The checked function of the other arguments, the same for equal fixed ones."""
+    """The checked function of the other arguments, the same for equal fixed ones that are plain:
+    others may change."""
     key = (tree, static, fixed, exact(fixed))
-    try:
-        hash(key)
-    except TypeError:
-        return make.__wrapped__(*key)
-    return make(*key)
+    return make(*key) if all(map(is_plain, fixed)) else make.__wrapped__(*key)
 
 
 def _is_static(x: Any) -> bool:
@@ -212,7 +211,11 @@ def check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
 
 
 def debug_check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """Like `check`, but does nothing outside `checkify`."""
+    """Like `check`, but does nothing outside `checkify`.
+
+    In a loop with a condition of each row, `checkify(vmap(f))` also runs it for rows that are done:
+    use `vmap(checkify(f))`.
+    """
     _check(pred, msg, fmt_args, fmt_kwargs, True)
 
 
@@ -237,7 +240,8 @@ def _check(pred: Any, msg: str, args: tuple, kwargs: dict, optional: bool) -> No
             )
     check_format("checkify.check", msg, args, kwargs)
     values = [random_unwrap(x) if is_key(type_of(x)) else x for x in values]
-    check_op(pred, *values, message=Message(USER, msg, tree, optional), levels=0)
+    op = optional_check_op if optional else check_op
+    op(pred, *values, message=Message(USER, msg, tree, optional), levels=0)
 
 
 def check_error(error: Error) -> None:

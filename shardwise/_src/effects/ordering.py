@@ -22,6 +22,7 @@ from shardwise._src.types.array_type import array_type
 ORDERED = "ordered"  # the effect of ops that run in program order
 IO = "io"  # the effect of ops that run exactly as often as requested
 CHECK = "check"  # the effect of checks, which are part of a program until `checkify`
+OPTIONAL_CHECK = "optional check"  # of those that do nothing without it
 TOKEN = array_type((), np.dtype("int32"))
 
 

@@ -28,7 +28,7 @@ from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import consts_to_args, derived, inlined, with_results
+from shardwise._src.core.program_tools import consts_to_args, derived, inlined, reduced_to
 from shardwise._src.maps.shard_types import Specs, global_type, in_types, inside
 from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import move_axis, reshape
@@ -355,7 +355,7 @@ def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
     if all(needed) or eqn.effects:
         return eqn
     own = ShardMapParams(**eqn.params)
-    program, read = with_results(own.program, tuple(needed))
+    program, read = reduced_to(own.program, tuple(needed))
     in_specs, out_specs = _specs(own.in_specs, read), _specs(own.out_specs, needed)
     new = own._replace(program=program, in_specs=in_specs, out_specs=out_specs)
     return eqn.replace(

@@ -85,7 +85,8 @@ def transpose(
     linear = _run_known(program, env)
     if wanted is not None:
         linear = _dependent(linear, picked(inputs[len(known) :], wanted))
-    _run_backwards(linear, env, grown, program.outvars)
+    pairs = zip(program.outvars, cotangents, strict=True)
+    _run_backwards(linear, env, grown, [a for a, ct in pairs if ct is not None])
     return [_as_input(grown.get(v), v.aval) for v in inputs[len(known) :]]
 
 
@@ -127,7 +128,8 @@ def _run_backwards(
     grown: dict[Var, Any],
     results: Sequence[Atom],
 ) -> None:
-    """Propagates cotangents from results to operands. env: of known values."""
+    """Propagates cotangents from results to operands. env: of known values; results: those that
+    have cotangents."""
     outer, around = replay.site, replay.scope
     try:
         for eqn in reversed(equations):
@@ -316,14 +318,14 @@ def _as_input(ct: Any, t: ArrayType) -> Any:
 
 
 def transpose_program(
-    program: Program, known: int, nonzero: tuple[bool, ...], exact: bool = True
+    program: Program, known: int, nonzero: tuple[bool, ...], *, exact: bool = True
 ) -> tuple[Program, tuple[bool, ...]]:
     """The transpose as a program: takes the known arguments and the nonzero cotangents.
 
     Returns it with marks of the linear arguments whose cotangents (its results) are not zero.
     exact: whether results have the dtypes of the arguments, even if rules of users return others.
     """
-    back, marks, logs = transpose_with_logs(program, known, nonzero, exact)
+    back, marks, logs = transpose_with_logs(program, known, nonzero, exact=exact)
     if logs is not None:
         raise NotImplementedError(
             f"with_logs: a backward rule in {program.name} logs values inside of a branch, a "
@@ -335,7 +337,7 @@ def transpose_program(
 
 @derived
 def transpose_with_logs(
-    program: Program, known: int, nonzero: tuple[bool, ...], exact: bool = True
+    program: Program, known: int, nonzero: tuple[bool, ...], *, exact: bool = True
 ) -> tuple[Program, tuple[bool, ...], Any]:
     """`transpose_program` with the leaves of logs as last results, and their pytree; None if there
     are no logs, or nothing collects them."""

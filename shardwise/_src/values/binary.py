@@ -143,7 +143,7 @@ def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
         y: Any = x2
         if isinstance(y, np.integer | np.ndarray) and y.dtype.kind in "iu":
             return _fixed_power(x1, int(y))
-        if _is_negative(y) and not is_inexact(type_of(x1).dtype):
+        if not is_inexact(type_of(x1).dtype) and _is_negative(y):
             return _fixed_power(x1, int(y))
     return _power(x1, x2)
 

@@ -36,9 +36,9 @@ from shardwise._src.base.errors import (
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.ops.shape import concatenate
-from shardwise._src.types.dtypes import is_bool, is_integer
+from shardwise._src.types.dtypes import canonicalize, is_bool, is_integer
 from shardwise._src.types.symbolic import Symbolic
-from shardwise._src.values.convert import broadcast_to, promote
+from shardwise._src.values.convert import broadcast_to, cast, promote
 from shardwise._src.values.dslice import Slice, entry
 
 NEW, ALL, AT, SCALAR, ARRAY, HOST = "new", "all", "at", "scalar", "array", "host"
@@ -189,7 +189,9 @@ def _listed(items: Sequence[Any]) -> Any:
     try:
         return np.asarray(items)
     except TracerArrayConversionError:
-        parts = promote(*[_listed(x) if isinstance(x, list | tuple) else x for x in items])
+        parts = [_listed(x) if isinstance(x, list | tuple) else x for x in items]
+        wide = canonicalize(int)  # otherwise a number would wrap in a narrow dtype beside it
+        parts = promote(*[cast(x, wide) if is_integer(type_of(x).dtype) else x for x in parts])
         rows = [broadcast_to(x, (1, *type_of(x).shape)) for x in parts]
         return concatenate(*rows, dimension=0)
 
