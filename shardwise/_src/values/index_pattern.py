@@ -190,7 +190,7 @@ def _listed(items: Sequence[Any]) -> Any:
         return np.asarray(items)
     except TracerArrayConversionError:
         parts = [_listed(x) if isinstance(x, list | tuple) else x for x in items]
-        wide = canonicalize(int)  # otherwise a number would wrap in a narrow dtype beside it
+        wide = canonicalize(int)  # otherwise a number would wrap in the narrow dtype of another
         parts = promote(*[cast(x, wide) if is_integer(type_of(x).dtype) else x for x in parts])
         rows = [broadcast_to(x, (1, *type_of(x).shape)) for x in parts]
         return concatenate(*rows, dimension=0)
