@@ -105,9 +105,9 @@ def rolls(lib: Lib) -> Fresh:
 
 
 ROWS = (
-    Row("trace.chain_per_op", 0.15, trace_chain, kind="fresh", per=CHAIN),
-    Row("trace.gpt", 0.3, trace_gpt, kind="fresh"),
-    Row("lower.gpt", 0.25, lower_gpt, kind="fresh"),
+    Row("trace.chain_per_op", 0.09, trace_chain, kind="fresh", per=CHAIN),
+    Row("trace.gpt", 0.12, trace_gpt, kind="fresh"),
+    Row("lower.gpt", 0.1, lower_gpt, kind="fresh"),
     Row("compile.first_call", 0.85, first_call, kind="fresh"),
     Row("compile.rolls", 0.7, rolls, kind="fresh"),
     Row("compile.same_code", 0.2, same_code, kind="fresh"),

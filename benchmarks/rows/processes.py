@@ -32,16 +32,16 @@ def between(measurement: str) -> Callable[[Lib], Callable[[], float]]:
 
 
 ROWS = (
-    child_row("process.import", 0.5, "import_only", rounds=9),
+    child_row("process.import", 0.3, "import_only", rounds=9),
     child_row("process.first_op", 0.5, "first_op", rounds=7),
-    child_row("process.first_trace", 0.3, "trace_gpt", rounds=5),
-    Row("process.warm_cache", 0.5, warm_cache, kind="value", rounds=5),
+    child_row("process.first_trace", 0.15, "trace_gpt", rounds=5),
+    Row("process.warm_cache", 0.45, warm_cache, kind="value", rounds=5),
     Row("hosts.allgather_16MiB", 0.2, between("allgather"), kind="value"),
     Row("hosts.barrier", 0.3, between("barrier"), kind="value"),
     Row("hosts.broadcast", 0.3, between("broadcast"), kind="value"),
     Row("hosts.broadcast_16MiB", 0.3, between("broadcast_large"), kind="value"),
-    Row("hosts.jit_call", 1.1, between("jit_call"), kind="value"),
-    Row("hosts.jit_dispatch", 1.1, between("jit_dispatch"), kind="value"),
+    Row("hosts.jit_call", 1.05, between("jit_call"), kind="value"),
+    Row("hosts.jit_dispatch", 1.05, between("jit_dispatch"), kind="value"),
     Row("hosts.first_call", 1.0, between("first_call"), kind="value"),
     Row(
         "hosts.early_worker",

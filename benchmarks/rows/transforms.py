@@ -83,9 +83,9 @@ def first_grad(lib: Lib) -> Fresh:
 
 
 ROWS = (
-    Row("transform.grad", 0.1, grad),
-    Row("transform.vmap", 0.25, vmap),
-    Row("transform.scan", 0.25, scan),
+    Row("transform.grad", 0.05, grad),
+    Row("transform.vmap", 0.1, vmap),
+    Row("transform.scan", 0.06, scan),
     Row("transform.cond", 0.25, cond),
     Row("transform.while", 0.25, while_loop),
     Row("transform.fori", 0.25, fori_loop),

@@ -14,7 +14,7 @@ from shardwise._src.arrays.signature import signature
 from shardwise._src.base.config import config
 from shardwise._src.runtime import backend, buffers, cuda
 from shardwise._src.runtime.compiler.modules import compile_options, compile_text, load
-from shardwise._src.runtime.in_flight import CPU_WINDOW, LIMIT, Window
+from shardwise._src.runtime.in_flight import CPU_WINDOW, LIMIT, MANY, Window
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -116,7 +116,7 @@ def test_programs_with_collectives_are_windowed():
     parts = [np.full(1, i, np.float32) for i in range(8)]
     raw = buffers.put(source.physical, source.placement, parts, source.devices)
     outs = [program.launch([raw], [result.handler])[0] for _ in range(5 * LIMIT)]
-    assert len(CPU_WINDOW._pending) <= LIMIT
+    assert 0 < len(CPU_WINDOW._pending) <= LIMIT
     buffers.block_until_ready(outs)
 
 
@@ -172,17 +172,34 @@ def test_number_of_virtual_devices(environment, code, count):
     assert not re.search(r"pjrt_client|PjRt", run.stderr)
 
 
-def test_the_window_counts_programs_over_different_devices_together():
-    window = Window()
-    launches = [_Pending() for _ in range(5 * LIMIT)]
+@pytest.mark.parametrize("collectives", [True, False])
+def test_the_window_counts_programs_over_different_devices_together(collectives):
+    window, limit = Window(), LIMIT if collectives else MANY
+    launches = [_Pending() for _ in range(5 * limit)]
     for count, pending in enumerate(launches):
-        window.admit()
-        window.record(pending)
+        window.admit(collectives)
+        window.record(pending, collectives)
         older = launches[: count + 1]
-        assert all(p.waited for p in older[:-LIMIT])
-        assert 0 < len(window._pending) <= LIMIT  # with small results
-    assert not any(p.waited for p in launches[-LIMIT // 2 :])
-    assert compiled(SUM, 8, free_outputs=(False,)).window is CPU_WINDOW
+        assert all(p.waited for p in older[:-limit])
+        assert 0 < len(window._pending) <= limit
+    assert not any(p.waited for p in launches[-limit // 2 :])
+
+
+def test_a_program_with_collectives_waits_for_those_without_and_they_for_it():
+    window = Window()
+    launches = [_Pending() for _ in range(MANY + 2 * LIMIT)]
+    for pending in launches[: MANY - 1]:
+        window.admit(False)
+        window.record(pending, False)
+    assert not any(p.waited for p in launches)
+    window.admit(True)
+    window.record(launches[MANY - 1], True)
+    assert [p.waited for p in launches[:MANY]].count(False) == LIMIT // 2 + 1
+    for pending in launches[MANY:]:
+        window.admit(False)
+        window.record(pending, False)
+    assert launches[MANY - 1].waited and not window._communicates
+    assert LIMIT < len(window._pending) < MANY
 
 
 def test_launches_of_other_threads_wait_while_one_waits():
@@ -193,9 +210,9 @@ def test_launches_of_other_threads_wait_while_one_waits():
             go.wait(30)
 
     for _ in range(LIMIT):
-        window.record(Running())
+        window.record(Running(), True)
     with ThreadPoolExecutor(4) as pool:
-        calls = [pool.submit(window.admit) for _ in range(4)]
+        calls = [pool.submit(window.admit, True) for _ in range(4)]
         found = wait(calls, timeout=0.05)
         go.set()
     assert not found.done and len(window._pending) == LIMIT // 2
@@ -205,9 +222,6 @@ class _Pending:
     """Represents the result of a launch that has not ended."""
 
     waited = False
-
-    def is_deleted(self):
-        return False
 
     def block_until_ready(self):
         self.waited = True

@@ -29,6 +29,12 @@ PROGRAMS = {
             for k in range(48):
                 y = alone[k % 4](x)
     """,
+    # Each launch deletes the results of the one before it.
+    "donated": """
+        step = sw.jit(lambda x: x - x.sum() * 0.1, donate_argnums=0)
+        for _ in range(600):
+            x = step(x)
+    """,
     # Large results are not kept alive for this.
     "large_results": """
         big = sw.device_put(np.ones((512, 512), np.float32), NamedSharding(mesh, P("x", "y")))
@@ -43,7 +49,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", everyday(PROGRAMS, 1))
+@pytest.mark.parametrize("name", everyday(PROGRAMS, 2))
 def test_launches_that_nobody_waits_for(name):
     source = PREAMBLE + textwrap.dedent(PROGRAMS[name])
     done = python(source, XLA_FLAGS=xla_flags(8))

@@ -4,8 +4,10 @@ XLA's CPU backend has as many threads as devices. A program with collectives nee
 simultaneously; and if 32 programs are in flight, launching another one waits on such a thread for
 one of them. So programs that are not waited for deadlock, and XLA ends the process after 40 s
 (jaxlib 0.10 and 0.11), if even one of them has collectives. The bound applies to the whole process,
-regardless of the programs' devices. A launch that finds `LIMIT` older ones waits for the first half
-of these; so most launches check nothing. Launches of other threads that find them wait for it.
+regardless of the programs' devices: while programs with collectives are in flight, at most `LIMIT`
+are. Others are recorded, since a process waits for them at its end. A launch that finds too many
+older ones waits for the first half of these; so most launches check nothing. Launches of other
+threads that find them wait for it.
 """
 
 from __future__ import annotations
@@ -18,69 +20,64 @@ from typing import Any
 from shardwise._src.runtime import processes
 
 LIMIT = 16
-HALF = LIMIT // 2
-
-
-def _is_deleted(output: Any) -> bool:
-    asked = getattr(output, "is_deleted", None)  # tokens do not have it
-    return asked is not None and asked()
-
-
-def _has_ended(output: Any) -> bool:
-    """Whether the launch is known to have ended."""
-    is_ready = getattr(output, "is_ready", None)
-    return is_ready is not None and (output.is_deleted() or is_ready())
+MANY = 48  # without collectives: more than XLA keeps in flight, so that waits for the first half end
 
 
 class Window:
-    """The last launches."""
+    """The tokens of the last launches, which are ready when these have ended.
+
+    Results would not do: a later program that they are donated to deletes them.
+    """
 
     def __init__(self) -> None:
-        self._pending: deque[Any] = deque()
+        self._pending: deque[tuple[Any, bool]] = deque()
+        self._communicates = False  # whether any of them has collectives
         self._waiting = RLock()
 
-    def admit(self) -> None:
-        """Waits until another program may be launched."""
-        if len(self._pending) >= LIMIT:
-            self._wait_for_some()
+    def admit(self, collectives: bool) -> None:
+        """Waits until another program, with or without collectives, may be launched."""
+        limit = LIMIT if collectives or self._communicates else MANY
+        if len(self._pending) >= limit:
+            self._wait_for_some(limit)
 
-    def _wait_for_some(self) -> None:
-        """Waits for the last of the older half first: usually the others have ended by then."""
+    def _wait_for_some(self, limit: int) -> None:
+        """Leaves half as many. Waits for the last of the others first, as these usually have
+        ended by then."""
         with self._waiting:
-            if len(self._pending) < LIMIT:  # another thread has waited
+            if len(self._pending) < limit:  # another thread has waited
                 return
-            oldest = [self._pending[i] for i in range(HALF)]
-            for output in reversed(oldest):
-                with suppress(RuntimeError):  # raised for users of the result; or just deleted
-                    if not _is_deleted(output):
-                        processes.wait(output)
+            oldest = list(self._pending)[: -limit // 2]
+            for token, _ in reversed(oldest):
+                with suppress(RuntimeError):  # raised for users of the results
+                    processes.wait(token)
             with suppress(IndexError):  # another thread drains
                 for _ in oldest:
                     self._pending.popleft()
+            self._communicates = False  # before the check: others may record meanwhile
+            self._communicates = any([collectives for _, collectives in list(self._pending)])
 
-    def record(self, output: Any) -> None:
-        """Records a launch by one of its results, which is kept until the launch has ended, or by
-        its token, which can only be waited for."""
-        self._pending.append(output)
+    def record(self, token: Any, collectives: bool) -> None:
+        self._pending.append((token, collectives))
+        if collectives:
+            self._communicates = True
 
     def finish(self) -> None:
         """Waits for programs in flight; raises failures caused by another process."""
-        for output in list(self._pending):
-            if not _has_ended(output):
-                processes.wait(output)
+        for token, _ in list(self._pending):
+            processes.wait(token)
 
     def settle(self) -> None:
         """Waits for programs in flight; ignores errors, which users of the results will see."""
-        for output in list(self._pending):
+        for token, _ in list(self._pending):
             with suppress(RuntimeError):
-                output.block_until_ready()
+                token.block_until_ready()
 
     def drain(self) -> BaseException | None:
         """Waits for all programs in flight; returns the first error of any of them."""
         first: BaseException | None = None
         while self._pending:
             try:
-                processes.wait(self._pending.popleft())
+                processes.wait(self._pending.popleft()[0])
             except IndexError:  # another thread took the last one
                 break
             except RuntimeError as error:

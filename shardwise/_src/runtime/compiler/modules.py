@@ -32,7 +32,6 @@ from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 
 CompileOptions = xc.CompileOptions
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
-LARGE = 1 << 16  # bytes of a result from which it is not kept until its program has ended
 _SKIP_CHECKS: dict[str, Any] = {}
 
 
@@ -204,7 +203,7 @@ class CompiledModule:
 class LoadedModule(CompiledModule):
     """A compiled module on its devices. It handles buffers, and neither types nor pytrees."""
 
-    __slots__ = ("_smallest",)
+    __slots__ = ()
 
     def __init__(
         self,
@@ -215,7 +214,6 @@ class LoadedModule(CompiledModule):
     ):
         super().__init__(raw, devices, collectives, calls)
         self.span = processes.span_of(devices)
-        self._smallest: int | None = None  # the result that the window stores; -1: a token
         is_xla_cpu = platform_of(devices[0]).is_xla_cpu
         if len(devices) > 1 and is_xla_cpu:
             self.window = CPU_WINDOW
@@ -243,23 +241,14 @@ class LoadedModule(CompiledModule):
         if self.has_collectives:
             reject_inside()
         if self.window is not None:
-            self.window.admit()
+            self.window.admit(self.has_collectives or self.calls is not None)
         if self.calls is not None:
             return self.calls.launch(self.raw, buffers, handlers)
         if self.window is None:
             return self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
-        if self._smallest == -1:
-            started = self.raw.execute_sharded(buffers, with_tokens=True)
-            self.window.record(started.consume_token())
-            return started.consume_with_handlers(handlers)
-        results = self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
-        if self._smallest is None:
-            sizes = [raw.on_device_size_in_bytes() for raw in results]
-            least = min(sizes, default=LARGE)
-            self._smallest = sizes.index(least) if least < LARGE else -1
-        if self._smallest >= 0:
-            self.window.record(results[self._smallest])
-        return results
+        started = self.raw.execute_sharded(buffers, with_tokens=True)
+        self.window.record(started.consume_token(), self.has_collectives)
+        return started.consume_with_handlers(handlers)
 
 
 def _communicates(hlo: str) -> bool:
