@@ -20,7 +20,9 @@ from typing import Any
 from shardwise._src.runtime import processes
 
 LIMIT = 16
-MANY = 48  # without collectives: more than XLA keeps in flight, so that waits for the first half end
+MANY = (
+    48  # without collectives: more than XLA keeps in flight, so that waits for the first half end
+)
 
 
 class Window:
