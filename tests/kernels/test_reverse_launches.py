@@ -218,7 +218,9 @@ def test_gradients_are_kernels(name):
     make, wanted, args = LAUNCHES[name]
     f, numbers = make(), tuple(range(len(args)))
     gradient = sw.grad(scalar(f), numbers)
-    close(gradient(*args), sw.grad(scalar(wanted), numbers)(*args), atol=1e-4)
+    expected = sw.grad(scalar(wanted), numbers)(*args)
+    largest = max([float(jnp.abs(x).max()) for x in expected])  # what it sums is as large
+    close(gradient(*args), expected, atol=1e-4 + 1e-6 * largest)
     names = ops_of(gradient, *args)
     assert names.count("kernel_call") == 2
     assert not {"kernel_loop", "differentiated_loop", "while_loop", "scan"} & {*names}
