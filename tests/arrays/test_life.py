@@ -10,6 +10,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as snp
+from shardwise._src.runtime import processes
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import COPY, donated, message
@@ -91,6 +92,24 @@ def check_gone(x, why, remedy):
     assert x.sharding is not None and x.devices() and x.nbytes == 64
     assert "deleted" in repr(x) and "deleted" in str(x)
     x.delete()
+
+
+class _Gate:
+    """Waits as in a program of several processes."""
+
+    @staticmethod
+    def wait(raw):
+        raw.block_until_ready()
+
+
+@pytest.mark.parametrize("gate", [None, _Gate])
+def test_waits_for_arrays_of_which_one_is_deleted(gate, monkeypatch):
+    x, y = snp.ones(3), snp.ones(4)
+    y.delete()
+    monkeypatch.setattr(processes._State, "gate", gate)
+    assert message(RuntimeError, sw.block_until_ready, {"a": x, "b": [1.0, y]}) == (
+        f"array of type f32[4] has been deleted: `delete()` was called on it. {COPY}"
+    )
 
 
 @pytest.mark.parametrize("place", everyday(PLACES, 1))

@@ -81,6 +81,23 @@ def test_an_array_that_is_donated_and_used_otherwise():
     assert not x.is_deleted()
 
 
+@pytest.mark.parametrize("place", ["one", "mesh"])
+def test_a_program_that_fails_after_it_took_donated_memory_raises_its_own_error(place):
+    def broken(x):
+        raise ValueError("broken data: deleted or donated")
+
+    def step(a):
+        return sw.pure_callback(broken, sw.ShapeDtypeStruct(X.shape, X.dtype), a) + a
+
+    x = sw.device_put(X, sharding() if place == "mesh" else ONE)
+    jitted = sw.jit(step, donate_argnums=0)
+    with pytest.raises(sw.errors.CallbackError, match="it raised ValueError: broken data"):
+        jitted(x).block_until_ready()
+    gone = "array of type f32[8,4] was donated to step. " + donated("step")
+    assert message(RuntimeError, lambda: x + 1) == gone
+    assert message(RuntimeError, jitted, x) == gone
+
+
 def test_a_donated_argument_that_is_moved_first_is_gone_too():
     x = jnp.asarray(X)
     y = sw.jit(lambda a: a + 1, in_shardings=sharding("x"), donate_argnums=0)(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import pickle
 
 import jax
 import jax.numpy
@@ -68,7 +69,9 @@ def test_what_can_be_jitted():
 
 def test_libraries_recognize_them_by_the_name_of_their_class():
     for lib in (sw, jax):
-        assert "PjitFunction" in str(type(lib.jit(np.sin)))
+        kind = type(lib.jit(np.sin))
+        assert "PjitFunction" in str(kind)
+        assert pickle.loads(pickle.dumps(kind)) is kind
 
 
 def test_signatures_are_those_of_the_functions():

@@ -7,6 +7,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as snp
+from shardwise._src.types.dtypes import short_name
 from shardwise.sharding import AxisType
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
@@ -287,6 +288,21 @@ def test_view_has_one_class():
         x.view,
         snp.int32,
         np.ndarray,
+    )
+
+
+@pytest.mark.parametrize(
+    "dtype, shape, into, bits",
+    [("bool", (3,), "int32", 32), ("complex64", (), "bool", 8), ("float32", (), "int16", 16)],
+)
+def test_views_of_a_part_of_an_element_name_the_types_given(dtype, shape, into, bits):
+    fails(
+        ValueError,
+        f"view: the last dimension of {short_name(np.dtype(dtype))}"
+        f"[{','.join(map(str, shape))}] is not a whole number of elements of {bits} bits, as "
+        f"{into} has.",
+        snp.ones(shape, dtype).view,
+        into,
     )
 
 

@@ -70,6 +70,18 @@ def test_dtypes_that_do_not_promote_are_multiplied_as_in_jax(left):
             )
 
 
+@pytest.mark.parametrize("narrow", ["float16", "bfloat16", "float8_e5m2"])
+def test_integers_do_not_pass_through_the_dtype_of_a_narrow_operand(narrow):
+    """A preferred dtype has room for integers that the dtype of the other operand has not."""
+    x, y = np.array([1000001, 3], np.int32), jnp.asarray([1000.0, 3.0]).astype(narrow)
+    numbers = (((0,), (0,)), ((), ()))
+    for operands in ((x, y), (y, x)):
+        wanted = lax.dot_general(*operands, numbers, preferred_element_type=np.float32)
+        came = dot(*[EAGER.array(np.asarray(a)) for a in operands], numbers, None, np.dtype("f"))
+        np.testing.assert_array_equal(np.asarray(came), np.asarray(wanted))
+    assert np.asarray(wanted) > 1e9
+
+
 def test_mixed_precision_gradients_have_the_dtypes_of_the_operands():
     x, y = normal(2, 3).astype(np.float16), normal(3, 2).astype(np.float16)
     ct = np.ones((2, 2), np.float32)

@@ -201,6 +201,21 @@ def test_forms(name):
         np.testing.assert_array_equal(np.asarray(found), changed)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "uint16", "int32"])
+def test_lists_of_narrow_traced_indices_and_other_integers(dtype):
+    """Python's integers in the list may not fit into the dtype of the traced one."""
+    x, i = np.arange(1200).reshape(400, 3), np.array(1, dtype)
+    a = array(x)
+    for number in (300, -1, -399):
+        got = shardwise.jit(lambda i, n=number: a[[i, n],])(i)
+        np.testing.assert_array_equal(got, x[[1, number],])
+    got = shardwise.jit(lambda i: a[[[i, 300], [2, i]], [0, i]])(i)
+    np.testing.assert_array_equal(got, x[[[1, 300], [2, 1]], [0, 1]])
+    got = shardwise.jit(lambda i: a.at[[i, 300],].set(-1))(i)
+    x[[1, 300],] = -1
+    np.testing.assert_array_equal(got, x)
+
+
 @pytest.mark.parametrize("i", everyday([0, 2, -1, -3, 7, -9], 1))
 def test_traced_scalars(i):
     forms = [

@@ -61,7 +61,7 @@ def _distance(lines: list[str]) -> tuple[bool, int]:
 
 
 def is_full(key: tuple) -> bool:
-    """Whether a key has a pytree; the short keys of calls with only arrays add no information."""
+    """Whether a key has a pytree and static arguments; short keys add no information."""
     return len(key) >= 3 and hasattr(key[1], "num_leaves")
 
 

@@ -423,8 +423,9 @@ def _explicit_type(x: Any) -> ArrayType:
     return with_sharding(type_of(x), x.sharding) if type(x) is ShapeDtypeStruct else type_of(x)
 
 
-# Libraries recognize jitted functions by the name of their class in JAX.
+# Libraries recognize jitted functions by the name of their class in JAX; pickles find it by name.
 Jitted.__name__ = Jitted.__qualname__ = "PjitFunction"
+PjitFunction = Jitted
 closed_by_fork(Jitted, "__call__")
 
 read_by("jit", lambda fun, options: Jitted(fun, unpacked(options)))

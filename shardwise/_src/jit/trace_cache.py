@@ -37,8 +37,8 @@ class TraceCache:
 
     traces: the staged programs; the keys are (key of the context, pytree, static arguments, type
             of each leaf ...).
-    calls:  the functions that run calls; the keys are the same with signatures for types. Keys of
-            calls with only arrays have neither pytree nor static arguments.
+    calls:  the functions that run calls; the keys are the same with signatures for types, or the
+            short ones of `Stageable.keep_short`.
     was_staged: whether it was ever staged, even if the program has been evicted.
     """
 

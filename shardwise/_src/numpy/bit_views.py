@@ -23,16 +23,16 @@ def _view(x: Any, dtype: Any) -> Any:
     t = type_of(x)
     if t.dtype == dtype:
         return x
-    if is_bool(t.dtype):
-        return _view(cast(x, np.dtype(np.uint8)), dtype)
-    if is_bool(dtype):
-        return cast(_view(x, np.dtype(np.uint8)), dtype)
-    old, new = bit_width(t.dtype), bit_width(dtype)
+    old, new = [8 if is_bool(d) else bit_width(d) for d in (t.dtype, dtype)]
     if t.shape[-1] * old % new if t.ndim else old != new:
         raise ValueError(
             f"view: the last dimension of {t.str_short(True)} is not a whole number of elements of "
             f"{new} bits, as {dtype} has."
         )
+    if is_bool(t.dtype):
+        return _view(cast(x, np.dtype(np.uint8)), dtype)
+    if is_bool(dtype):
+        return cast(_view(x, np.dtype(np.uint8)), dtype)
     if not t.ndim:
         return reshape(_view(reshape(x, shape=(1,)), dtype), shape=())
     *batch, size = t.shape

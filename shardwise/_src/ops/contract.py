@@ -111,12 +111,12 @@ def _rank(dtype: Any) -> tuple[float, ...]:
     return is_complex(dtype), largest, digits, bits, not is_unsigned(dtype)
 
 
-def joined_dtype(lhs: ArrayType, rhs: ArrayType) -> Any:
-    """A dtype for the values of both operands."""
-    if lhs.dtype == rhs.dtype:
-        return lhs.dtype
+def joined_dtype(*types: ArrayType) -> Any:
+    """A dtype for the values of all types."""
+    if len({t.dtype for t in types}) == 1:
+        return types[0].dtype
     with numpy_dtype_promotion("standard"):  # the flag is for functions that convert operands
-        return lattice_join((lhs.dtype, False), (rhs.dtype, False))[0]
+        return lattice_join(*[(t.dtype, False) for t in types])[0]
 
 
 def result_dtype(name: str, dtype: Any, operands: Sequence[ArrayType], preferred: Any) -> Any:
@@ -233,13 +233,22 @@ def lower_product(e: Any, ins: Any, out: ArrayType, x: str, y: str, write: Calla
     small = [is_float(t.dtype) and t.dtype.itemsize == 1 for t in ins]
     dtype = _dtype_of_product(*ins)
     if not all(small):  # a pair of those is multiplied as it is, even if they differ
-        if not any(small) and ins[0].dtype != ins[1].dtype:
-            dtype = joined_dtype(*[t.update(dtype=INT8) if _is_small(t.dtype) else t for t in ins])
+        if ins[0].dtype != ins[1].dtype:
+            dtype = _dtype_for_both(ins, out, any(small))
         dtype = _compute_dtype(dtype, out.dtype)
         x, y = e.cast(x, ins[0], dtype), e.cast(y, ins[1], dtype)
         ins = [t if t.dtype == dtype else t.update(dtype=dtype) for t in ins]
     direct = out if _is_direct(dtype, out.dtype) else out.update(dtype=dtype)
     return e.cast(write(x, y, ins, direct), direct, out.dtype)
+
+
+def _dtype_for_both(ins: Any, out: ArrayType, has_float8: bool) -> Any:
+    """The dtype to multiply operands of two dtypes in. A result of higher precision determines it:
+    an integer may not fit into the dtype of a float16 operand."""
+    if has_float8:  # no dtype is joined with those
+        return out.dtype if is_inexact(out.dtype) else _dtype_of_product(*ins)
+    types = [*ins, out] if is_inexact(out.dtype) else ins
+    return joined_dtype(*[t.update(dtype=INT8) if _is_small(t.dtype) else t for t in types])
 
 
 def _is_small(dtype: Any) -> bool:

@@ -376,7 +376,7 @@ def block_until_ready(x: T) -> T:
     leaves = flatten(x)[0]
     try:
         buffers.block_until_ready([a._impl for a in leaves if a.__class__ is Array])
-    except (runtime.RuntimeFailure, TypeError):  # TypeError: one is deleted
+    except (runtime.RuntimeFailure, TypeError, AttributeError):  # the last two: one is deleted
         for a in leaves:
             if a.__class__ is Array:
                 a.block_until_ready()  # the one that failed raises

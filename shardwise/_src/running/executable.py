@@ -17,6 +17,7 @@ from shardwise._src.running.nan_checks import watched, watching
 from shardwise._src.running.program_out_of_memory import program_exhausted
 from shardwise._src.runtime import buffers
 from shardwise._src.runtime.backend import RuntimeFailure
+from shardwise._src.runtime.compiler.callback_targets import CallbackError
 from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.processes import explained
 from shardwise._src.runtime.target_machines import is_compile_only, is_elsewhere, not_attached
@@ -300,11 +301,14 @@ class Executable(NamedTuple):
 
     def _consume(self, *calls: Sequence[Any]) -> None:
         """Marks the donated arrays as gone, both the originals and their transferred copies."""
-        gone = _donated(self.program.name)
         for array in (args[position] for args in calls for position in self.donated):
-            if array.__class__ is Array and array._impl.__class__ is not DeletedBuffer:
-                raw, array._impl, array._host = array._impl, gone, None
-                buffers.delete(raw, gone)
+            self._mark_donated(array)
+
+    def _mark_donated(self, array: Any) -> None:
+        if array.__class__ is Array and array._impl.__class__ is not DeletedBuffer:
+            gone = _donated(self.program.name)
+            raw, array._impl, array._host = array._impl, gone, None
+            buffers.delete(raw, gone)
 
     def _release_views(self, calls: Sequence[Sequence[Any]], shared: bool) -> None:
         """Releases views of the donated memory. shared: whether any arrays share memory."""
@@ -354,6 +358,21 @@ class Executable(NamedTuple):
 
     def explain(self, args: Sequence[Array], error: Exception) -> NoReturn:
         """Raises the cause of a failed launch: an array that is gone, or the error itself."""
+        if not (self.donated and _has_run(error)):
+            self._check_alive(args)
+        for i in self.donated:
+            if args[i].is_deleted():
+                self._mark_donated(args[i])
+        if is_exhausted(error):
+            sigs, devices = [a._sig for a in args], self.module.devices
+            raise program_exhausted(self.program, sigs, self.names, devices, error, "run") from None
+        clearer = explained(error)
+        if clearer is error:
+            raise error
+        raise clearer from None
+
+    def _check_alive(self, args: Sequence[Array]) -> None:
+        """Raises if an array that the program takes is gone."""
         for a in args:
             if a.is_deleted():
                 raise a._gone() from None
@@ -362,10 +381,10 @@ class Executable(NamedTuple):
                 f"{self.program.name}: an array that it closes over has been deleted or donated. "
                 "Pass the array as an argument."
             ) from None
-        if is_exhausted(error):
-            sigs, devices = [a._sig for a in args], self.module.devices
-            raise program_exhausted(self.program, sigs, self.names, devices, error, "run") from None
-        clearer = explained(error)
-        if clearer is error:
-            raise error
-        raise clearer from None
+
+
+def _has_run(error: Exception) -> bool:
+    """Whether a launch failed after it had taken its arguments, and the memory of donated ones."""
+    if isinstance(error, CallbackError):
+        return True
+    return isinstance(error, RuntimeFailure) and "deleted or donated" not in str(error)
