@@ -69,6 +69,49 @@ def test_it_is_a_container_of_its_arrays():
     assert repr(back) == "<vjp of product with 2 arrays>"
 
 
+def test_the_linear_program():
+    for lib, call in ((jax, jax.core.eval_jaxpr), (sw, sw.core.eval_jaxpr)):
+        p, ct = trees(lib)
+        back = lib.vjp(product, p)[1]
+        residuals = [p["b"], p["a"]]  # in the order in which they are needed
+        assert len(back.jaxpr.constvars) == len(residuals)
+        assert len(back.jaxpr.invars) == 2
+        (tangent,) = call(back.jaxpr, residuals, ct, 2 * ct)
+        np.testing.assert_array_equal(tangent, 2 * X + 3)
+    assert [c is r for c, r in zip(back.jaxpr.consts, residuals, strict=True)] == [True, True]
+    back.args_res = [(p["a"] * 3, p["b"])]
+    np.testing.assert_array_equal(back.jaxpr(ct, 2 * ct)[0], 6 * X + 3)
+
+
+def test_it_has_the_attributes_of_a_partial():
+    p, ct = trees(sw)
+    back = sw.vjp(product, p)[1]
+    (bound,) = back.args
+    program = bound.func.args[1]
+    assert back.keywords == {}
+    assert isinstance(bound, sw.tree_util.Partial)
+    assert len(sw.tree.leaves(bound)) == len(program.invars) - 2 == 2
+    for found in (back(ct), back.func(*back.args, ct), bound(ct)):
+        np.testing.assert_array_equal(found[0]["a"], np.ones(3))
+        np.testing.assert_array_equal(found[0]["b"], X + 1)
+    doubled = sw.tree.map(lambda x: 2 * x, bound)
+    np.testing.assert_array_equal(back.func(doubled, ct)[0]["b"], 2 * X + 1)
+    ref = sw.new_ref(jnp.asarray(X))
+    kept = sw.vjp(lambda r: r[...] * 2.0, ref)[1]
+    assert message(ValueError, kept.func, *kept.args, ct) == message(ValueError, kept, ct)
+
+
+@pytest.mark.parametrize(("saved", "sines", "cosines"), [("cos", 0, 0), ("sin", 0, 2), ("", 1, 2)])
+def test_the_linear_program_shows_what_checkpoint_saves(saved, sines, cosines):
+    for lib in (jax, sw):
+        f = lib.checkpoint(
+            lib.pmap(lambda x: lib.numpy.sin(lib.numpy.sin(x))),
+            policy=lambda op, *_, **__: str(op) == saved,
+        )
+        text = str(lib.vjp(f, lib.numpy.arange(1.0))[1].jaxpr)
+        assert (text.count(" sin "), text.count(" cos ")) == (sines, cosines)
+
+
 def test_cotangents_are_added_to_refs():
     held = []
     for lib in (jax, sw):

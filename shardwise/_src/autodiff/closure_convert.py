@@ -7,11 +7,14 @@ Each is a container of these arrays, so that a jitted function can take it and r
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardwise._src.arguments.partial_container import Partial
 from shardwise._src.autodiff.ref_gradients import check_like
+from shardwise._src.core.program import Program
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.tree_paths import path_in
 from shardwise._src.refs.ref_functions import addupdate
@@ -83,13 +86,14 @@ class VJP:
     """The function that pulls cotangents back, as returned by `vjp`.
 
     fun:              `fun(residuals, ct)`: the computation, as a function of the arrays it needs.
+                      It binds the types of the results and the linear program.
     in_tree, out_tree: the pytrees of the primals and of the result.
     args_res:         for each primal, its needed leaves: a pytree of arrays, with `NotNeeded()` for
                       others and tuples for containers. A list: it may be emptied and refilled.
     opaque_residuals: the other arrays that are needed.
     """
 
-    fun: Callable[..., Any]
+    fun: functools.partial[Any]
     in_tree: Any
     out_tree: Any
     _kept: list[Any]  # leaves of `args_res`, which is created on first access
@@ -121,17 +125,42 @@ class VJP:
         leaves, others = self._leaves(), self.opaque_residuals
         return [leaves[i] if own else others[i] for own, i in self._places]
 
+    @property
+    def _name(self) -> str:
+        return name_of(self.fun)
+
+    @property
+    def jaxpr(self) -> Program:
+        """The linear program, from tangents to tangents. Its constants are the residuals."""
+        return self.fun.args[1].replace(consts=tuple(self._residuals()))
+
+    # The attributes of a `Partial`, which JAX of 2022 to 2024 returned.
+    @property
+    def func(self) -> Callable[..., Any]:
+        return self._pull_back
+
+    @property
+    def args(self) -> tuple[Partial]:
+        return (Partial(self.fun, self._residuals()),)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {}
+
     def __call__(self, *cts: Any) -> tuple[Any, ...]:
+        return self._pull_back(functools.partial(self.fun, self._residuals()), *cts)
+
+    def _pull_back(self, fun: Callable[..., Any], *cts: Any) -> tuple[Any, ...]:
         found = next((r for r in self._refs if is_inexact(r[2].dtype)), None)
         if found is not None:
             _, path, t = found
             raise ValueError(
-                f"{self.fun.__name__}: {path} is a Ref{{{t.str_short(True)}}}, so its cotangent "
+                f"{self._name}: {path} is a Ref{{{t.str_short(True)}}}, so its cotangent "
                 "is also a ref. Pass one for each primal to `with_refs`, or "
                 "`shardwise.ad.GradValue()` to get the cotangent as a value, or "
                 "`shardwise.ad.DontWant()`, and call the function that it returns."
             )
-        return self._logged(lambda: self.fun(self._residuals(), *cts))
+        return self._logged(lambda: fun(*cts))
 
     @property
     def with_logs(self) -> VJP:
@@ -165,13 +194,13 @@ class VJP:
         wanted, tree = flatten(ct_refs)
         if tree != self.in_tree:
             raise ValueError(
-                f"{self.fun.__name__}: with_refs takes refs in the pytree structure of the "
+                f"{self._name}: with_refs takes refs in the pytree structure of the "
                 f"primals, {self.in_tree}; got {tree}."
             )
         own = self._own_refs(wanted)
         for i, (x, t) in enumerate(zip(wanted, self._types, strict=True)):
             if i not in own and is_ref(x) and is_inexact(t.dtype):
-                _check_ref(self.fun.__name__, path_in("refs", tree, i), x, t)
+                _check_ref(self._name, path_in("refs", tree, i), x, t)
 
         def accumulate(ct: Any) -> tuple[Any, ...]:
             last = [None if r is None else value_of(r) for r in own.values()]
@@ -197,17 +226,17 @@ class VJP:
         for i, path, t in self._refs:
             moves = is_inexact(t.dtype)
             if moves and not isinstance(wanted[i], DontWant):
-                check_like(f"{self.fun.__name__}: with_refs", t, wanted[i], lambda p=path: p)
+                check_like(f"{self._name}: with_refs", t, wanted[i], lambda p=path: p)
             own[i] = wanted[i] if moves and is_ref(wanted[i]) else None
             if own[i] is not None and sum(x is own[i] for x in wanted) > 1:
                 raise ValueError(
-                    f"{self.fun.__name__}: with_refs: {own[i].short} is passed more than once. "
+                    f"{self._name}: with_refs: {own[i].short} is passed more than once. "
                     f"The ref for {path} is overwritten: it must be a separate ref."
                 )
         return own
 
     def __repr__(self) -> str:
-        return f"<{self.fun.__name__} with {len(self._places)} arrays>"
+        return f"<{self._name} with {len(self._places)} arrays>"
 
 
 def _check_ref(what: str, path: str, ref: Any, t: ArrayType) -> None:
@@ -233,7 +262,7 @@ _NOT_NEEDED = NotNeeded()
 
 
 def vjp_of(
-    fun: Callable[..., Any],
+    fun: functools.partial[Any],
     in_tree: Any,
     out_tree: Any,
     primals: Sequence[Any],

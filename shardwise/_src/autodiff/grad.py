@@ -48,6 +48,7 @@ from shardwise._src.transforms.jvp import JVP, push_forward
 from shardwise._src.transforms.linearize import linearize as _linearize
 from shardwise._src.transforms.tape import Tape
 from shardwise._src.types.annotations import Aux, P, T
+from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 from shardwise._src.values.value import Value
 
@@ -404,6 +405,8 @@ def vjp(
     linear = found.at(())
 
     def backwards(
+        types: Sequence[ArrayType],
+        program: Program,
         residuals: Sequence[Any],
         *given_cts: Any,
         last: Sequence[Any] = (),
@@ -423,7 +426,6 @@ def vjp(
                 f"vjp of {name}: the cotangent must have the pytree structure of the result; "
                 f"{where}."
             )
-        types = linear.out_types
         pairs = enumerate(zip(cts, types, strict=False))
         given = [
             checked_cotangent(name, x, t, lambda i=i: path_in("ct", out_tree, i))
@@ -433,14 +435,16 @@ def vjp(
             given += [
                 zeros(t) if x is None else x for x, t in zip(last, types[len(cts) :], strict=False)
             ]
-            return tree.unflatten(pull_back(linear.at(residuals), given, split, wanted))
+            there = replace(linear, program=program, captured=residuals)
+            return tree.unflatten(pull_back(there, given, split, wanted))
 
     backwards.__name__ = f"vjp of {name}"
     names = range(len(primals))
     refs = tuple(
         [(i, argument_path(fun, names, tree, i), linear.in_types[i]) for i in places(leaves)]
     )
-    back = vjp_of(backwards, tree, out_tree, leaves, found, refs)
+    pulls = functools.partial(backwards, linear.out_types, linear.program)
+    back = vjp_of(pulls, tree, out_tree, leaves, found, refs)
     return (result, back, aux) if has_aux else (result, back)
 
 
