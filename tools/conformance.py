@@ -39,7 +39,7 @@ RUNNERS = {
 APART = "gda"  # an area of tests that were only run with a mixture of two releases of jax
 PACKAGES = [
     *("pytest", "pytest-json-report", "absl-py", "hypothesis", "scipy", "flatbuffers"),
-    *("opt_einsum", "psutil", "rich"),
+    *("opt_einsum", "psutil", "rich", "cloudpickle"),
 ]
 # An error of the right class, in other words than JAX's.
 OTHER_WORDS = re.compile(r'AssertionError: ".*" does not match ".*', re.DOTALL)

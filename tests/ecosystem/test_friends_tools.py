@@ -103,6 +103,7 @@ import shardwise.numpy as jnp
 mesh = sw.make_mesh((2,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
 rows = sw.NamedSharding(mesh, sw.P("x"))
 factor, offset = 3.0, jnp.arange(4.0)
+mapped = sw.pmap(lambda x: x * factor)
 by_vjp = sw.custom_vjp(lambda x: x * factor)
 by_vjp.defvjp(lambda x: (x * factor, None), lambda _, ct: (ct * factor,))
 by_jvp = sw.custom_jvp(lambda x: x * factor)
@@ -115,6 +116,7 @@ made = {
     "all": sw.jit(sw.vmap(sw.grad(lambda x: x**2 * factor))), "vjp": by_vjp, "jvp": by_jvp,
     "shard_map": sw.jit(sw.shard_map(
         lambda x: x * factor, mesh=mesh, in_specs=sw.P("x"), out_specs=sw.P("x"))),
+    "pmap": lambda x: mapped(x.reshape(2, 2)),
 }
 x = sw.device_put(jnp.ones(4), rows)
 held = {"x": x, "rows": rows, "mesh": mesh, "key": sw.random.key(1), "bf16": x.astype("bfloat16")}
@@ -148,7 +150,7 @@ def test_functions_and_arrays_go_to_another_process(tmp_path):
         [sys.executable, "-c", READ], input=written.stdout, env=env, capture_output=True,
         timeout=100, check=False,
     )  # fmt: skip
-    assert read.returncode == 0 and read.stdout == b"10\n", read.stderr.decode()
+    assert read.returncode == 0 and read.stdout == b"11\n", read.stderr.decode()
 
 
 LOKY = """

@@ -18,6 +18,7 @@ import shardwise.numpy as jnp
 from shardwise import kernels
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.pickles import FORM, _readers, restored
+from shardwise._src.maps.pmap_calls import Options
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.layout import AUTO, Format, Layout
 from shardwise.compat import Chunked, NoSharding, Replicated, ShardedAxis, ShardingSpec, Unstacked
@@ -223,9 +224,18 @@ def test_refs():
     assert pickle.loads(pickled)[...].tolist() == [0, 1, 2]
 
 
+def test_functions_of_pmap_without_their_programs():
+    own = Options("pmap of sin", jnp.sin, "i", 0, 0, (), None, "cpu", 8, (), None)
+    own.runs["form"] = own.ready["signature"] = lambda x: x  # which no pickle can contain
+    again = pickle.loads(pickle.dumps(own))
+    assert (again.fun, again.axis_name, again.axis_size) == (jnp.sin, "i", 8)
+    assert again.runs == again.ready == {}
+
+
 def test_another_process_reads_them():
     late = [VALUES[name] for name in ("op", "pmap", "positional", "resources")]
-    late += [sw.new_ref(jnp.ones(2)), sw.jit(jnp.sin), pjit(jnp.sin)]
+    mapped = Options("pmap of sin", sw.jit(jnp.sin), "i", 0, 0, (), None, "cpu", 8, (), None)
+    late += [sw.new_ref(jnp.ones(2)), sw.jit(jnp.sin), pjit(jnp.sin), mapped]
     late += [kernels.Block((8,), None, kernels.VMEM), kernels.Squeezed()]
     pickled = pickle.dumps([VALUES["keys"], jnp.arange(3.0), *late])
     code = f"import pickle; keys, x, *late = pickle.loads({pickled!r}); print(keys.dtype, x)"

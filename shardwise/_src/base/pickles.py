@@ -27,6 +27,7 @@ _LATER = {  # public names of rarely imported modules that register their reader
     "kernels.Space": ("shardwise.kernels", "VMEM"),
     "kernels.Squeezed": ("shardwise.kernels", "Squeezed"),
     "jit": ("shardwise", "jit"),
+    "pmap": ("shardwise", "pmap"),
     "pjit": ("shardwise.experimental.pjit", "pjit"),
     "thread_resources": ("shardwise.experimental.maps", "thread_resources"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from shardwise._src.arguments.prefixes import broadcast_to_arguments
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arguments.values import as_input
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import type_of
 from shardwise._src.jit.staging import is_like_type, struct_of
@@ -46,6 +47,9 @@ class Options:
     ready: dict[Any, tuple[Any, Any]] = field(default_factory=dict, init=False)
     of_all: list[Options] = field(default_factory=list, init=False)
 
+    def __reduce__(self) -> Any:
+        return reduced("pmap", *[getattr(self, f.name) for f in fields(self) if f.init])
+
     def numbers(self, args: Sequence[Any]) -> tuple[int, ...]:
         """The static arguments of a call, in order."""
         return self._placed("static_broadcasted_argnums", self.static, len(args))
@@ -62,6 +66,9 @@ class Options:
                 "arguments."
             )
         return tuple(found)
+
+
+read_by("pmap", Options)
 
 
 class Call(NamedTuple):
