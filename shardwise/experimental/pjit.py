@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.compat.pjit import AUTO as AUTO
     from shardwise._src.compat.pjit import FROM_GDA as FROM_GDA
     from shardwise._src.compat.pjit import FromGda as FromGda
     from shardwise._src.compat.pjit import pjit as pjit

@@ -7,7 +7,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import prng, random
-from shardwise.experimental.pjit import FROM_GDA, pjit
+from shardwise.experimental.pjit import AUTO, FROM_GDA, pjit
 from shardwise.interpreters import xla
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -64,6 +64,29 @@ def test_pickled_functions_replicate_in_a_mesh_where_none_is_stated():
         with MESH:
             assert each.lower(X).compile().input_shardings[0][0].is_fully_replicated
             assert each(X).sharding == NamedSharding(MESH, P("x"))
+
+
+def test_the_compiler_chooses_auto_shardings():
+    mesh = Mesh(np.array(sw.devices()[:4]).reshape(2, 2), ("x", "y"))
+    rows = NamedSharding(mesh, P("x"))
+    auto = AUTO(mesh)
+    assert auto.mesh is mesh and auto == AUTO(mesh)
+    f = pjit(lambda x, y: (x * 2, y), in_shardings=(auto, P("x")), out_shardings=auto)
+    for g in (f, pickle.loads(pickle.dumps(pjit(sw.numpy.square, auto, auto)))):
+        assert message(ValueError, g.lower, X, X) == message(ValueError, g, X, X) == (
+            f"pjit of {g.__name__}: AUTO(Mesh('x': 2, 'y': 2)) is for programs on this mesh, and "
+            "no mesh is in scope. Call it in `with mesh:`."
+        )
+    with mesh:
+        shape = sw.ShapeDtypeStruct((4, 4), np.float32)
+        compiled = f.lower(shape, shape).compile()
+        (chosen, second), _ = compiled.input_shardings
+        assert second == rows
+        assert [s.mesh for s in (chosen, *compiled.output_shardings)] == [mesh] * 3
+        x = np.arange(16, dtype=np.float32).reshape(4, 4)
+        first, _ = compiled(sw.device_put(x, chosen), sw.device_put(x, rows))
+        np.testing.assert_array_equal(first, x * 2)
+        assert f(sw.device_put(x, rows), x)[0].sharding == rows
 
 
 def test_modules_of_compiled_programs():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, overload
 
 from shardwise._src.base.context import Context, current
@@ -17,7 +18,9 @@ from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.jit.jit import Jitted, P, R, jit, packed, unpacked
 from shardwise._src.jit.options import Options
 from shardwise._src.jit.stages import Lowered, Traced
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 
 UNSPECIFIED = object()
@@ -36,19 +39,40 @@ class FromGda(enum.Enum):
 FROM_GDA = FromGda.FROM_GDA
 
 
-class OnMesh(Jitted[P, R]):
-    """A function of `pjit`. in_mesh: the function that it is if a mesh is in scope."""
+@public("shardwise.experimental.pjit")
+@dataclass(frozen=True, slots=True)
+class AUTO:
+    """A sharding over `mesh` that the compiler chooses, for `pjit` in `with mesh:`.
 
-    __slots__ = ("in_mesh",)
+        with mesh:
+            compiled = pjit(f, in_shardings=AUTO(mesh)).lower(x).compile()
+        compiled.input_shardings
+
+    A call takes its arguments as they are, as if no sharding was given.
+    """
+
+    mesh: Mesh
+
+
+class OnMesh(Jitted[P, R]):
+    """A function of `pjit`.
+
+    in_mesh: the function that it is if a mesh is in scope. required: the meshes of its `AUTO`s.
+    """
+
+    __slots__ = ("in_mesh", "required")
     in_mesh: Jitted[P, R]
+    required: tuple[Mesh, ...]
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        self._check_scope()
         if current().mesh is None:
             return super().__call__(*args, **kwargs)
         with _on_mesh():
             return self.in_mesh(*args, **kwargs)
 
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
+        self._check_scope()
         if current().mesh is None:
             return super().trace(*args, **kwargs)
         with _on_mesh():
@@ -60,17 +84,28 @@ class OnMesh(Jitted[P, R]):
 
     def __reduce__(self) -> Any:
         options = packed(self._options), packed(self.in_mesh._options)
-        return self._name_in_module() or reduced("pjit", self._fun, *options)
+        return self._name_in_module() or reduced("pjit", self._fun, *options, self.required)
+
+    def _check_scope(self) -> None:
+        for mesh in self.required:
+            if mesh is not current().mesh:
+                raise ValueError(
+                    f"pjit of {name_of(self._fun)}: AUTO({mesh}) is for programs on this mesh, and "
+                    f"{current().mesh or 'no mesh'} is in scope. Call it in `with mesh:`."
+                )
 
 
-def _restored(fun: Callable[..., Any], *options: Any) -> OnMesh[..., Any]:
-    own, in_mesh = map(unpacked, options)
-    return _made(fun, own, in_mesh)
+def _restored(
+    fun: Callable[..., Any], own: Any, in_mesh: Any, required: tuple[Mesh, ...] = ()
+) -> OnMesh[..., Any]:
+    return _made(fun, unpacked(own), unpacked(in_mesh), required)
 
 
-def _made(fun: Callable[..., Any], own: Options, in_mesh: Options) -> OnMesh[..., Any]:
+def _made(
+    fun: Callable[..., Any], own: Options, in_mesh: Options, required: tuple[Mesh, ...]
+) -> OnMesh[..., Any]:
     new = OnMesh(fun, own)
-    new.in_mesh = Jitted(fun, in_mesh)
+    new.in_mesh, new.required = Jitted(fun, in_mesh), required
     return new
 
 
@@ -99,10 +134,12 @@ def pjit(
     """`jit`; `in_axis_resources` and `out_axis_resources` are former names of its shardings.
 
     A bare spec needs a mesh in scope. If a mesh is in scope at a call, None means replicated. Left
-    out, and as `FROM_GDA`, arguments are unchanged; the partitioner chooses unspecified results.
+    out, as `FROM_GDA` and as `AUTO`, arguments are unchanged; the partitioner chooses unspecified
+    results.
 
     Raises:
-      ValueError: a sharding is given under both names.
+      ValueError: a sharding is given under both names; at a call, the mesh of an `AUTO` is not in
+        scope.
     """
     given = (
         _one("in", in_shardings, in_axis_resources),
@@ -115,14 +152,18 @@ def pjit(
         ins, outs = (_meant(s, none) for s in given)
         return jit(fun, in_shardings=ins, out_shardings=outs, **options)._options
 
-    return _made(fun, options_of(None), options_of(PartitionSpec()))
+    required = tuple({s.mesh: None for s in flatten(given)[0] if isinstance(s, AUTO)})
+    return _made(fun, options_of(None), options_of(PartitionSpec()), required)
 
 
 def _meant(shardings: Any, none: Any) -> Any:
     """The pytree as `jit` takes it. none: what None means."""
-    free = (UNSPECIFIED, FROM_GDA)
     leaves, tree = flatten(shardings, lambda x: x is None)
-    return tree.unflatten([none if s is None else None if s in free else s for s in leaves])
+    return tree.unflatten([none if s is None else None if _is_free(s) else s for s in leaves])
+
+
+def _is_free(sharding: Any) -> bool:
+    return sharding in (UNSPECIFIED, FROM_GDA) or isinstance(sharding, AUTO)
 
 
 def _one(which: str, sharding: Any, resources: Any) -> Any:
