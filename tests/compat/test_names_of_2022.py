@@ -73,9 +73,13 @@ def test_the_compiler_chooses_auto_shardings():
     assert auto.mesh is mesh and auto == AUTO(mesh)
     f = pjit(lambda x, y: (x * 2, y), in_shardings=(auto, P("x")), out_shardings=auto)
     for g in (f, pickle.loads(pickle.dumps(pjit(sw.numpy.square, auto, auto)))):
-        assert message(ValueError, g.lower, X, X) == message(ValueError, g, X, X) == (
-            f"pjit of {g.__name__}: AUTO(Mesh('x': 2, 'y': 2)) is for programs on this mesh, and "
-            "no mesh is in scope. Call it in `with mesh:`."
+        assert (
+            message(ValueError, g.lower, X, X)
+            == message(ValueError, g, X, X)
+            == (
+                f"pjit of {g.__name__}: AUTO(Mesh('x': 2, 'y': 2)) is for programs on this mesh, and "
+                "no mesh is in scope. Call it in `with mesh:`."
+            )
         )
     with mesh:
         shape = sw.ShapeDtypeStruct((4, 4), np.float32)
