@@ -1,8 +1,11 @@
 """The object that `vjp` returns: what it retains, and cotangents that are accumulated into refs."""
 
+from typing import Any
+
 import jax
 import numpy as np
 import pytest
+from jax.core import eval_jaxpr
 
 import shardwise as sw
 import shardwise.numpy as jnp
@@ -70,7 +73,7 @@ def test_it_is_a_container_of_its_arrays():
 
 
 def test_the_linear_program():
-    for lib, call in ((jax, jax.core.eval_jaxpr), (sw, sw.core.eval_jaxpr)):
+    for lib, call in ((jax, eval_jaxpr), (sw, sw.core.eval_jaxpr)):
         p, ct = trees(lib)
         back = lib.vjp(product, p)[1]
         residuals = [p["b"], p["a"]]  # in the order in which they are needed
@@ -86,7 +89,7 @@ def test_the_linear_program():
 def test_it_has_the_attributes_of_a_partial():
     p, ct = trees(sw)
     back = sw.vjp(product, p)[1]
-    (bound,) = back.args
+    bound: Any = back.args[0]
     program = bound.func.args[1]
     assert back.keywords == {}
     assert isinstance(bound, sw.tree_util.Partial)

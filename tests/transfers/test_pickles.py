@@ -226,7 +226,8 @@ def test_refs():
 
 def test_functions_of_pmap_without_their_programs():
     own = Options("pmap of sin", jnp.sin, "i", 0, 0, (), None, "cpu", 8, (), None)
-    own.runs["form"] = own.ready["signature"] = lambda x: x  # which no pickle can contain
+    own.runs["form"] = lambda x: x  # which no pickle can contain
+    own.ready["signature"] = own.runs["form"], None
     again = pickle.loads(pickle.dumps(own))
     assert (again.fun, again.axis_name, again.axis_size) == (jnp.sin, "i", 8)
     assert again.runs == again.ready == {}
