@@ -188,10 +188,11 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     places = [i for i, v in enumerate(known.invars) if v in used]
     constants = dict(zip(known.constvars, known.consts, strict=True)) | new.constants
     constants = {v: x for v, x in constants.items() if v in used}
-    inputs = [*constants, *[known.invars[i] for i in places], *parts.saved, *unknown_vars]
+    saved = [v for v in parts.saved if v in used]
+    inputs = [*constants, *[known.invars[i] for i in places], *saved, *unknown_vars]
     rest = known.replace(inputs=inputs, outvars=outputs, eqns=equations, consts=constants.values())
-    first = pruned(known.replace(eqns=parts.first), [*known.outvars[:count], *parts.saved])
-    forwarded = (*places, *[None] * len(parts.saved))
+    first = pruned(known.replace(eqns=parts.first), [*known.outvars[:count], *saved])
+    forwarded = (*places, *[None] * len(saved))
     return Split(first, rest, split.unknown_out, forwarded)
 
 

@@ -19,11 +19,18 @@ import numpy as np
 from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_cond, eval_cond
-from shardwise._src.control.programs import Extension, any_of, fit, read_inputs, with_results
+from shardwise._src.control.programs import (
+    Extension,
+    any_of,
+    fit,
+    read_inputs,
+    with_inputs,
+    with_results,
+)
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived, pruned
+from shardwise._src.core.program_tools import derived, pruned, prunes
 from shardwise._src.effects.ordering import IO, ORDERED
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.families import add, lit
@@ -285,31 +292,24 @@ def _leading(program: Program, count: int) -> Program:
 # -- dead code --
 
 
-def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+@prunes
+def _prune(eqn: Equation, needed: Marks) -> Equation:
     """The cond with the needed results only, and their operands."""
-    if not any(needed) and not eqn.effects:
-        return None
-    if all(needed) or eqn.effects or any(map(axes_in, eqn.params["branches"])):
+    if any(map(axes_in, eqn.params["branches"])):
         return eqn
-    kept = tuple(needed)
-    branches = tuple([_with_some(b, kept) for b in eqn.params["branches"]])
+    branches = tuple([_with_some(b, needed) for b in eqn.params["branches"]])
     read = any_of([read_inputs(b) for b in branches])
     which, *operands = eqn.invars
     return eqn.replace(
         invars=(which, *picked(operands, read)),
-        outvars=tuple(picked(eqn.outvars, kept)),
-        params={"branches": tuple([_with_inputs(b, read) for b in branches])},
+        outvars=tuple(picked(eqn.outvars, needed)),
+        params={"branches": tuple([with_inputs(b, read) for b in branches])},
     )
 
 
 @derived
 def _with_some(program: Program, kept: Marks) -> Program:
     return pruned(program, picked(program.outvars, kept))
-
-
-@derived
-def _with_inputs(program: Program, kept: Marks) -> Program:
-    return program.replace(inputs=[*program.constvars, *picked(program.invars, kept)])
 
 
 # -- transpose --

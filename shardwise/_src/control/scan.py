@@ -22,7 +22,7 @@ from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived, pruned, used
+from shardwise._src.core.program_tools import derived, pruned, prunes, used
 from shardwise._src.core.remedies import gathered
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
@@ -321,14 +321,11 @@ def _divide(
 # -- dead code --
 
 
-def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+@prunes
+def _prune(eqn: Equation, needed: Marks) -> Equation:
     """The scan with the needed results only, the carries that they need, and their operands."""
-    if not any(needed) and not eqn.effects:
-        return None
-    if all(needed) or eqn.effects:
-        return eqn
     own = ScanParams(**eqn.params)
-    body, read, kept = live_body(own.body, own.num_consts, own.num_carry, tuple(needed))
+    body, read, kept = live_body(own.body, own.num_consts, own.num_carry, needed)
     consts, carry, _ = own.parts(read)
     counts = {"num_consts": sum(consts), "num_carry": sum(carry)}
     return eqn.replace(

@@ -16,16 +16,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardwise._src.base.marks import given, merge, partition, spread
+from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import chosen, reject_exact
 from shardwise._src.control.entering_rules import enter_while, eval_while
-from shardwise._src.control.programs import WhileParams, fit, parts
-from shardwise._src.control.scan import batched_body, jvp_body
+from shardwise._src.control.programs import WhileParams, fit, parts, read_inputs, with_inputs
+from shardwise._src.control.scan import batched_body, either, jvp_body, live_body
 from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived, sites_in, without_sites
+from shardwise._src.core.program_tools import derived, prunes, sites_in, without_sites
 from shardwise._src.effects.ordering import CHECK
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.logical import bitwise_and, select_n
@@ -369,6 +369,27 @@ def _testing(body: Program, test: Program, num_test: int, num_body: int, by_row:
     return program_of(turn, [*consts, flag, *carry], body.name)
 
 
+# -- dead code --
+
+
+@prunes
+def _prune(eqn: Equation, needed: Marks) -> Equation:
+    """The loop with the needed results only, the carries that they and the test need, and their
+    operands."""
+    own = WhileParams(**eqn.params)
+    tested = read_inputs(own.test)
+    first = either(needed, tested[own.num_test :])
+    body, read, kept = live_body(own.body, own.num_body, len(needed), first)
+    of_test, of_body = tested[: own.num_test], read[: own.num_body]
+    test = with_inputs(own.test, (*of_test, *kept))
+    new = WhileParams(test, body, sum(of_test), sum(of_body))
+    return eqn.replace(
+        invars=tuple(picked(eqn.invars, (*of_test, *of_body, *kept))),
+        outvars=tuple(picked(eqn.outvars, kept)),
+        params={**eqn.params, **new._asdict()},
+    )
+
+
 def _keys(op: Op, flow: Any, args: Any, **params: Any) -> list[Any]:
     """Two iterations: keys used in both are used in others, too."""
     own = WhileParams(**params)
@@ -388,6 +409,7 @@ while_loop = Op(
     batch=_batch,
     partial_eval=_split,
     enter=enter_while,
+    prune=_prune,
     multiple=True,
     contains=Programs(("test", "body"), eval=eval_while, key_reuse=_keys),
     aliases={

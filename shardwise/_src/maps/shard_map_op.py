@@ -28,7 +28,7 @@ from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import consts_to_args, derived, inlined, reduced_to
+from shardwise._src.core.program_tools import consts_to_args, derived, inlined, prunes, reduced_to
 from shardwise._src.maps.shard_types import Specs, global_type, in_types, inside
 from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import move_axis, reshape
@@ -348,14 +348,11 @@ def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var],
     )
 
 
-def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+@prunes
+def _prune(eqn: Equation, needed: tuple[bool, ...]) -> Equation:
     """The map with the needed results only, and their operands."""
-    if not any(needed) and not eqn.effects:
-        return None
-    if all(needed) or eqn.effects:
-        return eqn
     own = ShardMapParams(**eqn.params)
-    program, read = reduced_to(own.program, tuple(needed))
+    program, read = reduced_to(own.program, needed)
     in_specs, out_specs = _specs(own.in_specs, read), _specs(own.out_specs, needed)
     new = own._replace(program=program, in_specs=in_specs, out_specs=out_specs)
     return eqn.replace(
