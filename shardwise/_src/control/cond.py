@@ -457,7 +457,7 @@ def reject_exact(programs: Sequence[Program], name: str, why: str) -> None:
         )
 
 
-def _divide(
+def _remat(
     op: Op, inside: Callable[..., Any], eqn: Equation
 ) -> tuple[Equation, list[Var], Equation]:
     """Each branch returns its own saved values, and zeros for those of the others."""
@@ -465,19 +465,19 @@ def _divide(
     saved = [v for parts, _ in pairs for v in parts.saved]
     if not saved:
         return eqn, [], eqn
-    first, again = [], []
+    first, second = [], []
     for parts, branch in pairs:
         new = Extension(parts.first)
         slots = [v if v in parts.saved else new.zeros(v.aval) for v in saved]
         outputs = [*branch.outvars, *slots]
         first.append(branch.replace(outvars=outputs, eqns=new.eqns))
         slots = [v if v in parts.saved else Var(v.aval) for v in saved]
-        again.append(branch.replace(inputs=[*branch.inputs, *slots], eqns=parts.again))
+        second.append(branch.replace(inputs=[*branch.inputs, *slots], eqns=parts.second))
     outs = [Var(v.aval) for v in saved]
     return (
         eqn.replace(params={"branches": tuple(first)}, outvars=[*eqn.outvars, *outs]),
         outs,
-        eqn.replace(params={"branches": tuple(again)}, invars=[*eqn.invars, *outs]),
+        eqn.replace(params={"branches": tuple(second)}, invars=[*eqn.invars, *outs]),
     )
 
 
@@ -496,6 +496,6 @@ cond = Op(
         ("branches",),
         eval=eval_cond,
         key_reuse=lambda op, flow, args, *, branches: flow.either(branches, args[1:]),
-        remat=_divide,
+        remat=_remat,
     ),
 )

@@ -301,7 +301,7 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
     return outs, [0 if m else None for m in carry_marks] + [1 if m else None for m in y_marks]
 
 
-def _divide(
+def _remat(
     op: Op, inside: Callable[..., Any], eqn: Equation
 ) -> tuple[Equation, list[Var], Equation]:
     """The saved values of the body are stacked."""
@@ -310,11 +310,11 @@ def _divide(
         return eqn, [], eqn
     stacked = [Var(stacked_type(v.aval, eqn.params["length"])) for v in parts.saved]
     first = body.replace(outvars=[*body.outvars, *parts.saved], eqns=parts.first)
-    again = body.replace(inputs=[*body.inputs, *parts.saved], eqns=parts.again)
+    second = body.replace(inputs=[*body.inputs, *parts.saved], eqns=parts.second)
     return (
         eqn.replace(params={**eqn.params, "body": first}, outvars=[*eqn.outvars, *stacked]),
         stacked,
-        eqn.replace(params={**eqn.params, "body": again}, invars=[*eqn.invars, *stacked]),
+        eqn.replace(params={**eqn.params, "body": second}, invars=[*eqn.invars, *stacked]),
     )
 
 
@@ -377,6 +377,6 @@ scan = Op(
     enter=enter_scan,
     prune=_prune,
     multiple=True,
-    contains=Programs(("body",), eval=eval_scan, key_reuse=_keys, remat=_divide),
+    contains=Programs(("body",), eval=eval_scan, key_reuse=_keys, remat=_remat),
     aliases={"jaxpr": "body"},
 )

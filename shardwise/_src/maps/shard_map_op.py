@@ -324,7 +324,7 @@ def _mean(x: Any, names: tuple) -> Any:
 # -- values saved by a policy, unused results, checks --
 
 
-def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
+def _remat(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
     """Values saved in the program leave it like residuals."""
     own = ShardMapParams(**eqn.params)
     with own.inside():
@@ -333,14 +333,14 @@ def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var],
             return eqn, [], eqn
         count = len(program.outvars)
         first = program.replace(outvars=[*program.outvars, *parts.saved], eqns=parts.first)
-        again = program.replace(inputs=[*program.inputs, *parts.saved], eqns=parts.again)
+        second = program.replace(inputs=[*program.inputs, *parts.saved], eqns=parts.second)
         marks = (False,) * len(program.invars) + (True,) * len(parts.saved)
-        first, again = _stacked(first, count), _unstacked(again, marks)
+        first, second = _stacked(first, count), _unstacked(second, marks)
         specs = tuple([own.kept_spec(v.aval) for v in parts.saved])
         pairs = zip(first.out_types[count:], specs, strict=True)
     held = [Var(global_type(t, own.place, s, own.axes)) for t, s in pairs]
     leaving = own._replace(program=first, out_specs=(*own.out_specs, *specs))
-    coming = own._replace(program=again, in_specs=(*own.in_specs, *specs))
+    coming = own._replace(program=second, in_specs=(*own.in_specs, *specs))
     return (
         eqn.replace(params=leaving._asdict(), outvars=[*eqn.outvars, *held]),
         held,
@@ -489,7 +489,7 @@ shard_map = Op(
     enter=_enter,
     prune=_prune,
     multiple=True,
-    contains=Programs(("program",), binds="axes", eval=_replay, remat=_divide),
+    contains=Programs(("program",), binds="axes", eval=_replay, remat=_remat),
     shardings=("place",),
     is_expensive=True,
     aliases={"jaxpr": "program"},
