@@ -353,8 +353,11 @@ class custom_vjp(CustomFunction[P, T]):
 
         fwd: `fwd(*args) → (result, residuals)`, with any pytree of arrays as residuals.
         bwd: `bwd(*nondiff_args, residuals, ct) → cotangents`, a tuple with one for each
-          differentiable argument; None means zero. They may be of another floating dtype: the
-          gradient is, too, if only ops that move elements were before the call.
+          differentiable argument; None means zero. One may be of another floating dtype than its
+          argument. Operations before the call that negate elements or only move them, and have one
+          result (`reshape`, `concatenate`, an index), pass it on in this dtype; all others cast it
+          to the dtype of their own result first: products, `split`, which has several results,
+          nested `jit`, loops. `astype` returns the dtype of its operand.
         symbolic_zeros: `fwd` gets leaves as `CustomVJPPrimal`, and `bwd` zero cotangents as
           `SymbolicZero`.
         optimize_remat: accepted; unused values are never computed.
