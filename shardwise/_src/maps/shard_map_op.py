@@ -351,6 +351,8 @@ def _remat(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var], 
 @prunes
 def _prune(eqn: Equation, needed: tuple[bool, ...]) -> Equation:
     """The map with the needed results only, and their operands."""
+    if eqn.effects:  # XLA partitions no host call in a map without operands and results
+        return eqn
     own = ShardMapParams(**eqn.params)
     program, read = reduced_to(own.program, needed)
     in_specs, out_specs = _specs(own.in_specs, read), _specs(own.out_specs, needed)
