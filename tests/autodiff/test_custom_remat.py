@@ -71,3 +71,57 @@ def test_rules_return_pairs():
     assert message(TypeError, sw.grad(f), X).startswith(
         "f_fwd of custom_remat function sin must return a pair (result, residuals); it returned "
     )
+
+
+def identity(f_rem=lambda residuals, x: (x, x), f_bwd=lambda x, ct: (ct,), **options):
+    return sw.custom_remat(lambda x: x, lambda policy, x: (x, x), f_rem, f_bwd, **options)
+
+
+def test_messages_name_custom_remat_and_its_functions():
+    def wrong(x, ct):
+        return ct, ct
+
+    assert message(TypeError, sw.grad(identity(f_bwd=wrong)), X) == (
+        "wrong, the f_bwd rule of custom_remat function <lambda>, must return a tuple with one "
+        "cotangent for each of the 1 differentiable arguments; it returned 2 of them."
+    )
+
+    def nested(residuals, x):
+        return [x], x
+
+    assert message(TypeError, sw.grad(sw.jit(identity(f_rem=nested))), X) == (
+        "nested, the f_rem rule of custom_remat function <lambda>, must return a result with the "
+        "function's own pytree structure; out is a leaf in that of the function and a list of 1 in "
+        "its own."
+    )
+    assert message(ValueError, identity, static_argnums=3) == (
+        "custom_remat function <lambda>: static_argnums=(3,) must name its arguments, which are "
+        "(x)."
+    )
+    assert message(TypeError, sw.grad(lambda x: identity()("text") * x), X) == (
+        "custom_remat function <lambda>: args[0] is 'text' of type str, which is not an array. "
+        "Name its position in static_argnums if it is a constant."
+    )
+    fixed = identity(static_argnums=0)
+    assert message(sw.errors.UnexpectedTracerError, sw.jit(fixed), X) == (
+        "custom_remat function <lambda> got a traced value of type f32[] for an argument in "
+        "static_argnums, for which no rule returns a cotangent. Make it an ordinary argument, and "
+        "return None for it from f_bwd."
+    )
+    assert repr(identity()) == "<custom_remat function <lambda>>"
+
+
+def test_values_from_outside():
+    def f(k, x):
+        return sw.jit(
+            sw.custom_remat(
+                lambda x: x * k,
+                lambda policy, x: (x * k, ()),
+                lambda _, x: (x * k, ()),
+                lambda _, ct: (ct,),
+            )
+        )(x)
+
+    assert message(TypeError, sw.grad(f), X, X).startswith(
+        "custom_remat function <lambda> uses a value from outside with respect to which"
+    )

@@ -185,6 +185,65 @@ def test_optional_checks_in_loops_with_a_condition_for_each_row() -> None:
     np.testing.assert_array_equal(found, numbers)
 
 
+def nested_in(form: str, check: Any) -> Any:
+    """`check(i, n)` in a function inside of the body."""
+    if form == "body":
+        return check
+    if form == "jit":
+        return sw.jit(check)
+    if form == "checkpoint":
+        return sw.checkpoint(check)
+    if form == "cond":
+        return lambda i, n: sw.lax.cond(i >= 0, check, lambda i, n: None, i, n)
+    if form == "while":
+        return lambda i, n: sw.lax.fori_loop(0, i * 0 + 2, lambda k, c: check(i, n), None)
+    return lambda i, n: sw.lax.scan(lambda c, _: (check(i, n), None), None, length=2)[0]
+
+
+@pytest.mark.parametrize("form", ["body", "jit", "checkpoint", "cond", "scan", "while"])
+def test_optional_checks_do_not_count_for_rows_that_are_done(form: str) -> None:
+    def f(n: Any, limit: Any) -> Any:
+        def check(i: Any, n: Any) -> None:
+            checkify.debug_check((i < n) & (i < limit), "{} of {}", i, n)
+
+        nested = nested_in(form, check)
+
+        def body(i: Any) -> Any:
+            nested(i, n)
+            return i + 1
+
+        return sw.lax.while_loop(lambda i: i < n, body, 0)
+
+    numbers, limits = np.array([[3, 7], [5, 1]], np.int32), np.full((2, 2), 100, np.int32)
+    low = np.array([[2, 100], [100, 1]], np.int32)
+    both = sw.vmap(sw.vmap(f))
+    other = sw.vmap(sw.vmap(f, in_axes=(0, None)), in_axes=(0, 0))
+    for run in (both, sw.jit(both)):
+        error, found = checkify.checkify(run)(numbers, limits)
+        assert error.get() is None
+        np.testing.assert_array_equal(found, numbers)
+        error, found = checkify.checkify(run)(numbers, low)
+        assert error.get() == "2 of 3 (`check` failed)"
+        np.testing.assert_array_equal(found, numbers)
+    error, found = checkify.checkify(other)(numbers, limits[0])
+    assert error.get() is None
+    np.testing.assert_array_equal(found, numbers)
+
+
+def test_optional_checks_that_are_the_same_for_all_rows() -> None:
+    def f(n: Any) -> Any:
+        def body(c: Any) -> Any:
+            sw.vmap(lambda k: checkify.debug_check(k < 3, "{}", k))(np.arange(3))
+            return c + 1
+
+        return sw.lax.while_loop(lambda i: i < n, body, 0)
+
+    numbers = np.array([4, 0, 2], np.int32)
+    error, found = checkify.checkify(sw.vmap(f))(numbers)
+    assert error.get() is None
+    np.testing.assert_array_equal(found, numbers)
+
+
 def test_vmap_of_loops_and_branches() -> None:
     xs = np.array([2.0, -2.0], np.float32)
     for f in (in_scan, in_cond, in_while):

@@ -4,6 +4,8 @@ import copy
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -159,6 +161,18 @@ def test_shapes_and_lists_that_need_traced_integers(make):
     with pytest.raises(errors.TracerIntegerConversionError) as caught:
         sw.jit(make)(2)
     assert "The value depends on the argument" in str(caught.value)
+
+
+def test_errors_of_missing_attributes_are_pickled():
+    with pytest.raises(errors.ConcretizationTypeError) as caught:
+        sw.jit(lambda a: a.sharding)(V)
+    data = pickle.dumps(caught.value)
+    found = pickle.loads(data)
+    assert isinstance(found, AttributeError) and isinstance(found, errors.ConcretizationTypeError)
+    assert str(found) == str(caught.value) and found.__notes__ == caught.value.__notes__
+    code = f"import pickle; print(pickle.loads({data!r}))"
+    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert alone.stdout.strip() == str(found)
 
 
 def test_what_arrays_have_and_traced_values_do_not():

@@ -14,6 +14,7 @@ call of each. Under `vmap` the checkpoint's policy decides what is saved.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,26 +40,25 @@ from shardwise._src.types.array_type import ArrayType
 class CallRemat(CallRule):
     """The functions of one call, on flat values. rules: `f_fwd` and `f_rem`."""
 
-    kind = "custom_remat"
     __slots__ = ("rules",)
 
     def __init__(self, function: Any, fixed: tuple, in_tree: Any, rules: tuple[Any, Any]):
         super().__init__(function, fixed, in_tree)
         self.rules, self.key = rules, (*self.key, rules)
 
-    def first(self, policy: Any, values: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
+    def forward(self, policy: Any, values: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
         """The result and the residuals to save, as leaves, and the pytree of these."""
         out, residuals = self._pair(0, policy, values)
         return flatten(out)[0], *flatten(residuals)
 
-    def again(self, residuals: Any, values: Sequence[Any]) -> list[Any]:
+    def recompute(self, residuals: Any, values: Sequence[Any]) -> list[Any]:
         """The leaves of the result and of the residuals for reverse mode."""
         leaves, self.tree = flatten(self._pair(1, residuals, values))
         return leaves
 
     def fun(self, *values: Any) -> list[Any]:
-        _, residuals, tree = self.first(None, values)
-        return self.again(tree.unflatten(residuals), values)
+        _, residuals, tree = self.forward(None, values)
+        return self.recompute(tree.unflatten(residuals), values)
 
     def _pair(self, number: int, given: Any, values: Sequence[Any]) -> tuple[Any, Any]:
         what = f"{('f_fwd', 'f_rem')[number]} of custom_remat function {self.name}"
@@ -66,29 +66,29 @@ class CallRemat(CallRule):
         return pair_of(what, found, "(result, residuals)")
 
 
-def _divide(op: Op, planner: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
-    """A call of the first function, what it saves, and a call of the second one."""
+def _remat(op: Op, planner: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
+    """A call of `f_fwd`, what it saves, and a call of `f_rem`."""
     rule: CallRemat = eqn.params["rule"]
     values = eqn.invars[eqn.params["num_consts"] :]
     types = [a.aval for a in values]
     trees: list[Any] = []
 
-    def first(*xs: Any) -> list[Any]:
-        outs, residuals, tree = rule.first(planner.policy, xs)
+    def forward(*xs: Any) -> list[Any]:
+        outs, residuals, tree = rule.forward(planner.policy, xs)
         trees.append(tree)
-        more = rule.again(tree.unflatten(residuals), xs)[len(outs) :]
+        more = rule.recompute(tree.unflatten(residuals), xs)[len(outs) :]
         return [*outs, *more, *residuals]
 
-    def again(*xs: Any) -> list[Any]:
-        return rule.again(trees[0].unflatten(xs[: len(kept)]), xs[len(kept) :])
+    def recompute(*xs: Any) -> list[Any]:
+        return rule.recompute(trees[0].unflatten(xs[: len(saved)]), xs[len(saved) :])
 
-    before = program_of(first, types, rule.name)
-    kept = [Var(t) for t in before.out_types[len(eqn.outvars) :]]
-    after = program_of(again, [*[v.aval for v in kept], *types], rule.name)
+    first = program_of(forward, types, rule.name)
+    saved = [Var(t) for t in first.out_types[len(eqn.outvars) :]]
+    second = program_of(recompute, [*[v.aval for v in saved], *types], rule.name)
     return (
-        Equation(call, values, [*eqn.outvars, *kept], {"program": before}, eqn.site),
-        kept,
-        Equation(call, [*kept, *values], eqn.outvars, {"program": after}, eqn.site),
+        Equation(call, values, [*eqn.outvars, *saved], {"program": first}, eqn.site),
+        saved,
+        Equation(call, [*saved, *values], eqn.outvars, {"program": second}, eqn.site),
     )
 
 
@@ -105,7 +105,7 @@ custom_remat_call = described_call(
     user_code=True,
     eager=run_eagerly,
     prune=_prune,
-    contains=Programs(("program",), eval=eval_call, remat=_divide),
+    contains=Programs(("program",), eval=eval_call, remat=_remat),
 )
 
 
@@ -143,6 +143,15 @@ remat_linear = replace(
 )
 
 
+class CustomRemat(custom_vjp[P, T]):
+    """What `custom_remat` returns."""
+
+    kind = "custom_remat"
+    fixed = "static_arg"
+    linear = remat_linear
+    rules = "f_rem", "f_bwd"
+
+
 def custom_remat(
     f: Callable[P, T],
     f_fwd: Callable[..., Any],
@@ -163,7 +172,7 @@ def custom_remat(
       f_bwd: `f_bwd(others, ct) → cotangents`, a tuple; one for each argument that is not static.
       static_argnums, static_argnames: arguments that are not arrays, by position or by name.
     """
-    function = custom_vjp(f, static_argnums, static_argnames)
+    function = CustomRemat(f, static_argnums, static_argnames)
 
     def fwd(*args: Any) -> Any:
         fixed, rest = function.separated(args)
@@ -172,6 +181,9 @@ def custom_remat(
         given, params = stage_rule(custom_remat_call, here, tuple(leaves), {"rule": rule})
         return rule.tree.unflatten(custom_remat_call(*given, **params))
 
-    function.linear = remat_linear
-    function.defvjp(fwd, lambda *given: f_bwd(*given[-2:]))
+    @functools.wraps(f_bwd)
+    def bwd(*given: Any) -> Any:
+        return f_bwd(*given[-2:])
+
+    function.defvjp(functools.wraps(f_rem)(fwd), bwd)
     return function

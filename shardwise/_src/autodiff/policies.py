@@ -4,8 +4,8 @@ A policy is called for each equation of the function, and decides whether its re
 
     policy(op, *types, **params) → bool, or ad_checkpoint.Offloadable
 
-Arguments of the function are always available. Policies made with equal names are the same object,
-so that programs compiled for them are reused.
+Arguments of the function are always available. Policies made with equal names are equal, so that
+programs compiled for them are reused.
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ class SaveOnlyTheseNames:
         return op is named and params["name"] in self.saveable_names
 
 
-@cached(128)
 def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
     """Saves values with one of these names."""
     return SaveOnlyTheseNames(frozenset(names_which_can_be_saved))

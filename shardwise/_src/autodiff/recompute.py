@@ -94,12 +94,12 @@ class Plan:
 
     first: the equations, and those that prepare the saved values.
     saved: values of the first run that the second needs.
-    again: the equations of the second run.
+    second: the equations of the second run.
     """
 
     first: list[Equation]
     saved: list[Var]
-    again: list[Equation]
+    second: list[Equation]
 
 
 def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy) -> Plan:
@@ -107,7 +107,7 @@ def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy)
     needed = {a for a in targets if a.__class__ is Var}
     first: list[Equation] = []
     saved: list[Var] = []
-    again: list[Equation] = []
+    second: list[Equation] = []
     for eqn in reversed(equations):
         wanted = [v for v in eqn.outvars if v in needed]
         if not wanted:
@@ -115,24 +115,24 @@ def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy)
             continue
         answer = _answer(policy, eqn)
         if not answer:
-            before, kept, after = _divided(eqn, policy)
+            before, inside, after = _in_two_runs(eqn, policy)
             first.append(before)
-            saved += kept
-            again.append(after)
-            needed.update(a for a in after.invars if a.__class__ is Var and a not in kept)
+            saved += inside
+            second.append(after)
+            needed.update(a for a in after.invars if a.__class__ is Var and a not in inside)
             continue
         for v in wanted:
             if isinstance(answer, Space):
                 held = Var(v.aval)
                 first.append(Equation(to_memory, (v,), (held,), {"space": answer}, eqn.site))
-                again.append(Equation(to_memory, (held,), (v,), {"space": Space.Device}, eqn.site))
+                second.append(Equation(to_memory, (held,), (v,), {"space": Space.Device}, eqn.site))
                 v = held
             saved.append(v)
         first.append(eqn)
-    return Plan(first[::-1], saved, again[::-1])
+    return Plan(first[::-1], saved, second[::-1])
 
 
-def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
+def _in_two_runs(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
     """Splits an equation: returns one with the values saved inside it as additional results, these
     values, and one that takes them.
     """
@@ -181,17 +181,18 @@ def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | No
     sources = [next(computed) if i is None else known.invars[i] for i in split.forwarded]
     parts = plan(known.eqns, sources, policy or nothing)
     unknown_vars = split.rest.invars[len(split.forwarded) :]
-    new = Rewriting(parts.again)
+    new = Rewriting(parts.second)
     outputs = new.add(split.rest, [*sources, *unknown_vars])
     equations = without_dead_code(outputs, new.eqns)
     used = {a for e in equations for a in e.invars} | set(outputs)
     places = [i for i, v in enumerate(known.invars) if v in used]
     constants = dict(zip(known.constvars, known.consts, strict=True)) | new.constants
     constants = {v: x for v, x in constants.items() if v in used}
-    inputs = [*constants, *[known.invars[i] for i in places], *parts.saved, *unknown_vars]
+    saved = [v for v in parts.saved if v in used]
+    inputs = [*constants, *[known.invars[i] for i in places], *saved, *unknown_vars]
     rest = known.replace(inputs=inputs, outvars=outputs, eqns=equations, consts=constants.values())
-    first = pruned(known.replace(eqns=parts.first), [*known.outvars[:count], *parts.saved])
-    forwarded = (*places, *[None] * len(parts.saved))
+    first = pruned(known.replace(eqns=parts.first), [*known.outvars[:count], *saved])
+    forwarded = (*places, *[None] * len(saved))
     return Split(first, rest, split.unknown_out, forwarded)
 
 

@@ -22,6 +22,7 @@ _LATER = {  # public names of rarely imported modules that register their reader
     "PmapSharding": ("shardwise.sharding", "PmapSharding"),
     "PositionalSharding": ("shardwise.sharding", "PositionalSharding"),
     "Ref": ("shardwise", "Ref"),
+    "error of a traced value": ("shardwise.core", "Tracer"),
     "described device": ("shardwise.targets", "devices"),
     "kernels.Block": ("shardwise.kernels", "Block"),
     "kernels.Space": ("shardwise.kernels", "VMEM"),

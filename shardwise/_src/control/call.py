@@ -116,7 +116,7 @@ def calling(
         batch=_batch,
         partial_eval=split,
         enter=enter_call,
-        prune=None if is_call else prune_call,  # calls share the compiled code of their programs
+        prune=prune_call,
         multiple=True,
         contains=Programs(("program",), is_call=is_call, eval=eval_call, key_reuse=key_reuse),
         aliases={"jaxpr": "program", "call_jaxpr": "program", "name": lambda p: p["program"].name},

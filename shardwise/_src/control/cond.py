@@ -19,11 +19,18 @@ import numpy as np
 from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import known_first
 from shardwise._src.control.entering_rules import enter_cond, eval_cond
-from shardwise._src.control.programs import Extension, any_of, fit, read_inputs, with_results
+from shardwise._src.control.programs import (
+    Extension,
+    any_of,
+    fit,
+    read_inputs,
+    with_inputs,
+    with_results,
+)
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived, pruned
+from shardwise._src.core.program_tools import derived, pruned, prunes
 from shardwise._src.effects.ordering import IO, ORDERED
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.families import add, lit
@@ -285,31 +292,24 @@ def _leading(program: Program, count: int) -> Program:
 # -- dead code --
 
 
-def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+@prunes
+def _prune(eqn: Equation, needed: Marks) -> Equation:
     """The cond with the needed results only, and their operands."""
-    if not any(needed) and not eqn.effects:
-        return None
-    if all(needed) or eqn.effects or any(map(axes_in, eqn.params["branches"])):
+    if any(map(axes_in, eqn.params["branches"])):
         return eqn
-    kept = tuple(needed)
-    branches = tuple([_with_some(b, kept) for b in eqn.params["branches"]])
+    branches = tuple([_with_some(b, needed) for b in eqn.params["branches"]])
     read = any_of([read_inputs(b) for b in branches])
     which, *operands = eqn.invars
     return eqn.replace(
         invars=(which, *picked(operands, read)),
-        outvars=tuple(picked(eqn.outvars, kept)),
-        params={"branches": tuple([_with_inputs(b, read) for b in branches])},
+        outvars=tuple(picked(eqn.outvars, needed)),
+        params={"branches": tuple([with_inputs(b, read) for b in branches])},
     )
 
 
 @derived
 def _with_some(program: Program, kept: Marks) -> Program:
     return pruned(program, picked(program.outvars, kept))
-
-
-@derived
-def _with_inputs(program: Program, kept: Marks) -> Program:
-    return program.replace(inputs=[*program.constvars, *picked(program.invars, kept)])
 
 
 # -- transpose --
@@ -457,7 +457,7 @@ def reject_exact(programs: Sequence[Program], name: str, why: str) -> None:
         )
 
 
-def _divide(
+def _remat(
     op: Op, inside: Callable[..., Any], eqn: Equation
 ) -> tuple[Equation, list[Var], Equation]:
     """Each branch returns its own saved values, and zeros for those of the others."""
@@ -465,19 +465,19 @@ def _divide(
     saved = [v for parts, _ in pairs for v in parts.saved]
     if not saved:
         return eqn, [], eqn
-    first, again = [], []
+    first, second = [], []
     for parts, branch in pairs:
         new = Extension(parts.first)
         slots = [v if v in parts.saved else new.zeros(v.aval) for v in saved]
         outputs = [*branch.outvars, *slots]
         first.append(branch.replace(outvars=outputs, eqns=new.eqns))
         slots = [v if v in parts.saved else Var(v.aval) for v in saved]
-        again.append(branch.replace(inputs=[*branch.inputs, *slots], eqns=parts.again))
+        second.append(branch.replace(inputs=[*branch.inputs, *slots], eqns=parts.second))
     outs = [Var(v.aval) for v in saved]
     return (
         eqn.replace(params={"branches": tuple(first)}, outvars=[*eqn.outvars, *outs]),
         outs,
-        eqn.replace(params={"branches": tuple(again)}, invars=[*eqn.invars, *outs]),
+        eqn.replace(params={"branches": tuple(second)}, invars=[*eqn.invars, *outs]),
     )
 
 
@@ -496,6 +496,6 @@ cond = Op(
         ("branches",),
         eval=eval_cond,
         key_reuse=lambda op, flow, args, *, branches: flow.either(branches, args[1:]),
-        remat=_divide,
+        remat=_remat,
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from shardwise._src.base.marks import picked
 from shardwise._src.core.program import Atom, Literal, Program
 from shardwise._src.core.program_tools import Rewriting, derived, used
 from shardwise._src.ops.basis import broadcast_in_dim
@@ -53,6 +54,12 @@ def read_inputs(program: Program) -> tuple[bool, ...]:
     """Which of its arguments a program uses."""
     read = used(program)
     return tuple([v in read for v in program.invars])
+
+
+@derived
+def with_inputs(program: Program, kept: tuple[bool, ...]) -> Program:
+    """The program with some of its arguments only, among them all that it uses."""
+    return program.replace(inputs=[*program.constvars, *picked(program.invars, kept)])
 
 
 def with_results(

@@ -22,7 +22,7 @@ from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived, pruned, used
+from shardwise._src.core.program_tools import derived, pruned, prunes, used
 from shardwise._src.core.remedies import gathered
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
@@ -301,7 +301,7 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
     return outs, [0 if m else None for m in carry_marks] + [1 if m else None for m in y_marks]
 
 
-def _divide(
+def _remat(
     op: Op, inside: Callable[..., Any], eqn: Equation
 ) -> tuple[Equation, list[Var], Equation]:
     """The saved values of the body are stacked."""
@@ -310,25 +310,22 @@ def _divide(
         return eqn, [], eqn
     stacked = [Var(stacked_type(v.aval, eqn.params["length"])) for v in parts.saved]
     first = body.replace(outvars=[*body.outvars, *parts.saved], eqns=parts.first)
-    again = body.replace(inputs=[*body.inputs, *parts.saved], eqns=parts.again)
+    second = body.replace(inputs=[*body.inputs, *parts.saved], eqns=parts.second)
     return (
         eqn.replace(params={**eqn.params, "body": first}, outvars=[*eqn.outvars, *stacked]),
         stacked,
-        eqn.replace(params={**eqn.params, "body": again}, invars=[*eqn.invars, *stacked]),
+        eqn.replace(params={**eqn.params, "body": second}, invars=[*eqn.invars, *stacked]),
     )
 
 
 # -- dead code --
 
 
-def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+@prunes
+def _prune(eqn: Equation, needed: Marks) -> Equation:
     """The scan with the needed results only, the carries that they need, and their operands."""
-    if not any(needed) and not eqn.effects:
-        return None
-    if all(needed) or eqn.effects:
-        return eqn
     own = ScanParams(**eqn.params)
-    body, read, kept = live_body(own.body, own.num_consts, own.num_carry, tuple(needed))
+    body, read, kept = live_body(own.body, own.num_consts, own.num_carry, needed)
     consts, carry, _ = own.parts(read)
     counts = {"num_consts": sum(consts), "num_carry": sum(carry)}
     return eqn.replace(
@@ -380,6 +377,6 @@ scan = Op(
     enter=enter_scan,
     prune=_prune,
     multiple=True,
-    contains=Programs(("body",), eval=eval_scan, key_reuse=_keys, remat=_divide),
+    contains=Programs(("body",), eval=eval_scan, key_reuse=_keys, remat=_remat),
     aliases={"jaxpr": "body"},
 )

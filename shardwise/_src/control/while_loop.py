@@ -16,16 +16,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardwise._src.base.marks import given, merge, partition, spread
+from shardwise._src.base.marks import given, merge, partition, picked, spread
 from shardwise._src.control.call import call
 from shardwise._src.control.cond import chosen, reject_exact
 from shardwise._src.control.entering_rules import enter_while, eval_while
-from shardwise._src.control.programs import WhileParams, fit, parts
-from shardwise._src.control.scan import batched_body, jvp_body
+from shardwise._src.control.programs import WhileParams, fit, parts, read_inputs, with_inputs
+from shardwise._src.control.row_checks import body_with_flag
+from shardwise._src.control.scan import batched_body, either, jvp_body, live_body
 from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op, Programs
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import derived, sites_in, without_sites
+from shardwise._src.core.program_tools import derived, prunes, sites_in, without_sites
 from shardwise._src.effects.ordering import CHECK
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.logical import bitwise_and, select_n
@@ -247,6 +248,7 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
     count = len(body.outvars)
     new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
     new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
+    types = new.in_types
     if by_row:
         reject_exact(
             (test, body), "while_loop", "a batched condition runs until the last row is done"
@@ -260,13 +262,15 @@ def _batch(op: Op, mapped: MappedAxis, args: Any, dims: Any, **params: Any) -> t
         fixed = _unchanged(body, num_body, own.parts(dims)[2])
         if any(fixed) and not all(fixed):
             return _batch_changing(op, mapped, args, dims, own, fixed)
-        every = (True,) * count
-        new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *every))
+        every, flagged = (True,) * count, body_with_flag(body, test.out_types[0])
+        marks = (True, *body_marks, *every)
+        new, carry, _ = batched_body(flagged, axis, 1 + num_body, count, marks)
+        types = new.in_types[1:]
         new_test, _ = batch_program(test, axis, (*test_marks, *every))
     wanted = [*test_marks, *body_marks, *carry]
     rows = zip(args, dims, wanted, strict=True)
     moved = [to_dim(a, d, 0 if w else None, mapped.size) for a, d, w in rows]
-    types = [*new_test.in_types[:num_test], *new.in_types]
+    types = (*new_test.in_types[:num_test], *types)
     moved = [reshard_like(a, t) for a, t in zip(moved, types, strict=True)]
     wide = own._replace(test=new_test, body=new)
     if by_row:
@@ -311,7 +315,8 @@ def _constant(program: Program, count: int, fixed: Marks, drops: bool) -> Progra
 
 
 def _by_row(args: list, own: WhileParams) -> list:
-    """The loop over rows with separate tests, whose results are carried too."""
+    """The loop over rows with separate tests, whose results are carried too, and passed to the body
+    first."""
     test_consts, body_consts, carry = own.parts(args)
     (go_on,) = call(*test_consts, *carry, program=own.test)
     any_test, turn = _row_programs(own.body, own.test, own.num_test, own.num_body)
@@ -352,21 +357,42 @@ def flag_programs(
 def _testing(body: Program, test: Program, num_test: int, num_body: int, by_row: bool) -> Program:
     """The body with a test of its results, which comes first.
 
-    by_row: a row whose test was false keeps its values.
+    by_row: a row whose test was false keeps its values; the body takes the test's result first.
     """
-    consts = [*test.in_types[:num_test], *body.in_types[:num_body]]
+    consts = [*test.in_types[:num_test], *body.in_types[int(by_row) :][:num_body]]
     flag, carry = test.out_types[0], body.out_types
     carry = as_often(carry, flag) if by_row else carry
 
     def turn(*args: Any) -> list[Any]:
         test_consts, body_consts, (go_on, *held) = parts(args, num_test, num_body)
-        after = body(*body_consts, *held)
+        after = body(*[go_on] * by_row, *body_consts, *held)
         if by_row:
             pairs = zip(held, after, strict=True)
             after = [reshard_like(chosen(go_on, p), t) for p, t in zip(pairs, carry, strict=True)]
         return [reshard_like(go_on, flag) for go_on in test(*test_consts, *after)] + after
 
     return program_of(turn, [*consts, flag, *carry], body.name)
+
+
+# -- dead code --
+
+
+@prunes
+def _prune(eqn: Equation, needed: Marks) -> Equation:
+    """The loop with the needed results only, the carries that they and the test need, and their
+    operands."""
+    own = WhileParams(**eqn.params)
+    tested = read_inputs(own.test)
+    first = either(needed, tested[own.num_test :])
+    body, read, kept = live_body(own.body, own.num_body, len(needed), first)
+    of_test, of_body = tested[: own.num_test], read[: own.num_body]
+    test = with_inputs(own.test, (*of_test, *kept))
+    new = WhileParams(test, body, sum(of_test), sum(of_body))
+    return eqn.replace(
+        invars=tuple(picked(eqn.invars, (*of_test, *of_body, *kept))),
+        outvars=tuple(picked(eqn.outvars, kept)),
+        params={**eqn.params, **new._asdict()},
+    )
 
 
 def _keys(op: Op, flow: Any, args: Any, **params: Any) -> list[Any]:
@@ -388,6 +414,7 @@ while_loop = Op(
     batch=_batch,
     partial_eval=_split,
     enter=enter_while,
+    prune=_prune,
     multiple=True,
     contains=Programs(("test", "body"), eval=eval_while, key_reuse=_keys),
     aliases={

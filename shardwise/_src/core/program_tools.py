@@ -24,7 +24,7 @@ from typing import Any
 from shardwise._src.base.context import current
 from shardwise._src.base.marks import picked
 from shardwise._src.core.infer import infer
-from shardwise._src.core.op import Op
+from shardwise._src.core.op import Op, PruneRule
 from shardwise._src.core.program import Atom, Equation, Program, Var
 from shardwise._src.messages.source import scope_of, under, user_site
 from shardwise._src.types.array_type import ArrayType
@@ -68,16 +68,9 @@ def equation_count(program: Program) -> int:
 # -- rewriting --
 
 
-def without_dead_code(
-    outputs: Sequence[Atom],
-    equations: Sequence[Equation],
-    of_call: Callable[[Equation, list[bool]], Equation] | None = None,
-) -> list[Equation]:
-    """The equations that outputs or effects need.
-
-    of_call: a call with only these of its results; by default calls are unchanged, which shares
-      the compiled code of their programs.
-    """
+def without_dead_code(outputs: Sequence[Atom], equations: Sequence[Equation]) -> list[Equation]:
+    """The equations that outputs or effects need, each with only the results that they need, if
+    its op has a `prune` rule."""
     needed = {a for a in outputs if a.__class__ is Var}
     kept: list[Equation] = []
     for eqn in reversed(equations):
@@ -90,8 +83,6 @@ def without_dead_code(
             needed.isdisjoint(eqn.outvars) and not op.effects and not (op.programs and eqn.effects)
         ):
             continue
-        elif of_call is not None and op.contains.is_call:
-            eqn = of_call(eqn, [v in needed for v in eqn.outvars])
         kept.append(eqn)
         for a in eqn.invars:
             if a.__class__ is Var:
@@ -237,22 +228,43 @@ def derived(make: Callable[..., Any]) -> Callable[..., Any]:
 
 @derived
 def reduced_to(program: Program, needed: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
-    """The program with some of its results, and which of its arguments it then uses."""
+    """The program with some of its results and what they need; which arguments these are."""
     new = pruned(program, picked(program.outvars, needed))
     atoms = used(new)
     read = tuple([v in atoms for v in new.invars])
-    return new.replace(inputs=[*new.constvars, *picked(new.invars, read)]), read
+    held = [v in atoms for v in new.constvars]
+    inputs = [*picked(new.constvars, held), *picked(new.invars, read)]
+    return new.replace(inputs=inputs, consts=picked(new.consts, held)), read
 
 
-def prune_call(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
-    """The `prune` rule of an op that calls its parameter `program`."""
-    if not any(needed) and not eqn.effects:
-        return None
-    if all(needed) or eqn.effects:
-        return eqn
-    program, read = reduced_to(eqn.params["program"], tuple(needed))
-    return eqn.replace(
+def prunes(rule: Callable[[Equation, tuple[bool, ...]], Equation]) -> PruneRule:
+    """The `prune` rule that removes equations without effects if no result is used.
+
+    rule: an equation some results of which are not used → the equation without them.
+    """
+
+    @functools.wraps(rule)
+    def prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+        if not any(needed) and not eqn.effects:
+            return None
+        return eqn if all(needed) else rule(eqn, tuple(needed))
+
+    return prune
+
+
+def reduced_call(eqn: Equation, needed: tuple[bool, ...]) -> tuple[Equation, tuple[bool, ...]]:
+    """A call of a program with some of its results, and which of its operands remain."""
+    (name,) = eqn.op.programs
+    program, read = reduced_to(eqn.params[name], needed)
+    new = eqn.replace(
         invars=tuple(picked(eqn.invars, read)),
         outvars=tuple(picked(eqn.outvars, needed)),
-        params={**eqn.params, "program": program},
+        params={**eqn.params, name: program},
     )
+    return new, read
+
+
+@prunes
+def prune_call(eqn: Equation, needed: tuple[bool, ...]) -> Equation:
+    """The call of a program with the needed results only, and their operands."""
+    return reduced_call(eqn, needed)[0]

@@ -99,12 +99,14 @@ class CustomFunction(Generic[P, T]):
     nondiff_argnums: positions of arguments that are passed to the rules unchanged.
 
     kind:  the name of the decorator.
+    fixed: what the names of its options for these arguments begin with.
     lacks: the message for a function whose rule has not been set yet.
     op:    the op for calls.
     ready: whether the rule has been set.
     """
 
     kind = ""
+    fixed = "nondiff_arg"
     lacks = ""
     op: Any = None
 
@@ -135,7 +137,7 @@ class CustomFunction(Generic[P, T]):
         if strange or not {*names} <= {*listed}:
             what, given = ("nums", nums) if strange else ("names", names)
             raise ValueError(
-                f"{self.kind} function {self.name}: nondiff_arg{what}={given} must name its "
+                f"{self.kind} function {self.name}: {self.fixed}{what}={given} must name its "
                 f"arguments, which are {self.signature}."
             )
         return tuple(
@@ -223,7 +225,7 @@ class CustomFunction(Generic[P, T]):
                 raise TypeError(
                     f"{self.kind} function {self.name}: {path_in('args', tree, i)} is {x!r} of "
                     f"type {type(x).__name__}, which is not an array. Name its position in "
-                    f"nondiff_argnums if it is a constant.{to_register(x)}"
+                    f"{self.fixed}nums if it is a constant.{to_register(x)}"
                 )
         return list(leaves)
 
@@ -249,9 +251,7 @@ class Rule:
     kind:   the name of the decorator.
     """
 
-    kind = ""
-    uses_refs = False  # whether residuals contain refs
-    linear: Any = None  # the op for the linear part of a call, if it is a special one
+    kind: Any = ""
     __slots__ = ("name", "key", "tree")
 
     def __init__(self, name: str, key: tuple):
@@ -282,6 +282,10 @@ class CallRule(Rule):
         super().__init__(function.name, (function, fixed, in_tree))
         self.function, self.fixed, self.in_tree = function, fixed, in_tree
 
+    @property
+    def kind(self) -> str:
+        return self.function.kind
+
     def arguments(self, leaves: Sequence[Any]) -> list[Any]:
         """The arguments for the user's function."""
         return self.function.merged(self.fixed, self.in_tree.unflatten(leaves))
@@ -303,12 +307,12 @@ class BatchedRule(Rule):
         self.inner, self.mapped, self.dims = inner, mapped, dims
 
     @property
-    def uses_refs(self) -> bool:
-        return self.inner.uses_refs
+    def kind(self) -> str:
+        return self.inner.kind
 
     @property
-    def linear(self) -> Any:
-        return self.inner.linear
+    def function(self) -> Any:
+        return self.inner.function
 
     def fun(self, *values: Any) -> list[Any]:
         return map_flat(self.mapped, self.inner.fun, values, self.dims)

@@ -44,7 +44,6 @@ from shardwise._src.values.convert import cast
 class CallJvp(CallRule):
     """The rule for a call: `jvp(primals, tangents) → (results, tangents)`, None for zero."""
 
-    kind = "custom_jvp"
     __slots__ = ()
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
@@ -59,7 +58,6 @@ class CallJvp(CallRule):
 class BatchedJvp(BatchedRule):
     """`jvp` over values with batch dimensions."""
 
-    kind = "custom_jvp"
     __slots__ = ()
 
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:

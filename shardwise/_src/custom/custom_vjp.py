@@ -81,16 +81,7 @@ class CallVjp(CallRule):
     fwd: (values, marks of those with tangents) → (results, residuals, `Backward`).
     """
 
-    kind = "custom_vjp"
     __slots__ = ()
-
-    @property
-    def uses_refs(self) -> bool:
-        return self.function.uses_refs
-
-    @property
-    def linear(self) -> Any:
-        return self.function.linear
 
     def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
         function, values = self.function, list(map(as_array, primals))
@@ -151,7 +142,7 @@ class CallBackward(Backward):
         try:
             result = function.bwd(*self.fixed, kept, ct)
         except TypeError as error:
-            who = f"the bwd rule of custom_vjp function {function.name}"
+            who = f"the {function.rules[1]} rule of {function.kind} function {function.name}"
             reject_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])
             raise
         if function.with_logs:
@@ -165,7 +156,6 @@ class BatchedVjp(BatchedRule):
     Residuals keep their batch dimensions in place: those without one are not broadcast.
     """
 
-    kind = "custom_vjp"
     __slots__ = ()
 
     def fwd(self, primals: Sequence[Any], moving: Sequence[bool]) -> tuple[list, list, Backward]:
@@ -238,9 +228,7 @@ def _jvp(rule: Any, primals: Any, tangents: Any, typed: Callable) -> tuple[list,
     outs = typed(outs)
     types = tuple([type_of(x).strong() for x in outs])
     smooth = tuple([is_inexact(t.dtype) for t in types])
-    plain = custom_vjp_linear_with_refs if rule.uses_refs else custom_vjp_linear
-    linear = rule.linear or plain
-    moved = linear(
+    moved = rule.function.linear(
         *residuals,
         *given(tangents),
         backward=backward,
@@ -346,12 +334,13 @@ class custom_vjp(CustomFunction[P, T]):
     kind = "custom_vjp"
     lacks = "derivative rule: define one with {}.defvjp(fwd, bwd)"
     op = custom_vjp_call
+    linear: Op = custom_vjp_linear  # the linear part of a call
+    linear_with_refs = custom_vjp_linear_with_refs  # if residuals contain refs
+    rules = "fwd", "bwd"  # names of the functions, for messages
     fwd: Any = None  # functions, after `defvjp`
     bwd: Any = None
     symbolic_zeros = False
     with_logs = False
-    linear: Op | None = None  # in place of `custom_vjp_linear`
-    uses_refs = False  # whether residuals contain refs: see `refs/custom_rule_refs.py`
 
     def defvjp(
         self,
@@ -364,8 +353,11 @@ class custom_vjp(CustomFunction[P, T]):
 
         fwd: `fwd(*args) → (result, residuals)`, with any pytree of arrays as residuals.
         bwd: `bwd(*nondiff_args, residuals, ct) → cotangents`, a tuple with one for each
-          differentiable argument; None means zero. They may be of another floating dtype: the
-          gradient is, too, if only ops that move elements were before the call.
+          differentiable argument; None means zero. One may be of another floating dtype than its
+          argument. Operations before the call that negate elements or only move them, and have one
+          result (`reshape`, `concatenate`, an index), pass it on in this dtype; all others cast it
+          to the dtype of their own result first: products, `split`, which has several results,
+          nested `jit`, loops. `astype` returns the dtype of its operand.
         symbolic_zeros: `fwd` gets leaves as `CustomVJPPrimal`, and `bwd` zero cotangents as
           `SymbolicZero`.
         optimize_remat: accepted; unused values are never computed.
@@ -400,19 +392,26 @@ class custom_vjp(CustomFunction[P, T]):
         for x in flatten(fixed)[0]:
             if isinstance(x, Tracer):
                 raise UnexpectedTracerError(
-                    f"custom_vjp function {self.name} got a traced value of type "
-                    f"{x.aval.str_short(True)} for an argument in nondiff_argnums, for which "
+                    f"{self.kind} function {self.name} got a traced value of type "
+                    f"{x.aval.str_short(True)} for an argument in {self.fixed}nums, for which "
                     "no rule returns a cotangent. Make it an ordinary argument, and return None "
-                    "for it from bwd."
+                    f"for it from {self.rules[1]}."
                 )
 
     def rule(self, fixed: tuple, tree: Any) -> CallVjp:
         return CallVjp(self, fixed, tree)
 
 
+def _described(function: custom_vjp, number: int) -> str:
+    """A rule, for messages: fwd or bwd."""
+    rule = (function.fwd, function.bwd)[number]
+    which = function.rules[number]
+    return f"{name_of(rule)}, the {which} rule of {function.kind} function {function.name}"
+
+
 def _checked_fwd(function: custom_vjp, result: Any, expected: Any) -> tuple[list, list, Any, Any]:
     """Flat results and residuals of the user's rule, and their trees."""
-    rule = f"{name_of(function.fwd)}, the fwd rule of custom_vjp function {function.name},"
+    rule = f"{_described(function, 0)},"
     out, residual = pair_of(rule, result, "(result, residuals)")
     outs, tree = flatten(out)
     check_own_tree(rule, tree, expected)
@@ -423,14 +422,14 @@ def _checked_fwd(function: custom_vjp, result: Any, expected: Any) -> tuple[list
             raise TypeError(
                 f"{rule} must return residuals that are arrays; "
                 f"{path_in('residuals', residual_tree, i)} is {x!r} of type "
-                f"{type(x).__name__}. Name arguments that are constants in nondiff_argnums."
+                f"{type(x).__name__}. Name arguments that are constants in {function.fixed}nums."
             )
     return outs, residuals, tree, residual_tree
 
 
 def _logged(function: custom_vjp, result: Any) -> Any:
     """The cotangents that a rule with logs returned."""
-    rule = f"{name_of(function.bwd)}, the bwd rule of custom_vjp function {function.name},"
+    rule = f"{_described(function, 1)},"
     cts, logs = pair_of(rule, result, "(cotangents, logs)")
     if logs is not None and type(logs) is not dict:
         raise TypeError(
@@ -445,7 +444,7 @@ def _checked_bwd(
     function: custom_vjp, result: Any, tree: Any, types: Sequence[ArrayType]
 ) -> list[Any]:
     """Cotangents for the leaves of the arguments, from the result of the user's rule."""
-    rule = f"{name_of(function.bwd)}, the bwd rule of custom_vjp function {function.name},"
+    rule = f"{_described(function, 1)},"
     skeleton = tree.unflatten(range(tree.num_leaves))
     if not isinstance(result, tuple | list) or len(result) != len(skeleton):
         came = f"{len(result)} of them" if isinstance(result, tuple | list) else repr(result)

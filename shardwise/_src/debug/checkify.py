@@ -213,8 +213,8 @@ def check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
 def debug_check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
     """Like `check`, but does nothing outside `checkify`.
 
-    In a loop with a condition of each row, `checkify(vmap(f))` also runs it for rows that are done:
-    use `vmap(checkify(f))`.
+    A `while_loop` under `vmap` may contain it: rows that are done do not count, except inside of a
+    `shard_map` in the loop. For separate errors of the rows, use `vmap(checkify(f))`.
     """
     _check(pred, msg, fmt_args, fmt_kwargs, True)
 

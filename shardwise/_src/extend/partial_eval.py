@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.base.context import current
+from shardwise._src.base.marks import picked
 from shardwise._src.core.fused import Fused
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import without_dead_code
+from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.program_tools import reduced_call, reduced_to
 from shardwise._src.extend.jaxpr import set_current_trace
 from shardwise._src.extend.linear_util import WrappedFun
 from shardwise._src.transforms.stage import Stage, StageTracer
@@ -119,18 +120,15 @@ def dce_jaxpr(
 
     instantiate: arguments that remain in any case; for all, or for each.
     """
-    count = len(jaxpr.outvars)
-    marks = [used_outputs] * count if isinstance(used_outputs, bool) else used_outputs
-    outputs = [a for a, used in zip(jaxpr.outvars, marks, strict=True) if used]
-    equations = without_dead_code(outputs, list(jaxpr.eqns), _pruned)
-    needed = {a for e in equations for a in e.invars if isinstance(a, Var)}
-    needed |= {a for a in outputs if isinstance(a, Var)}
-    arguments = jaxpr.invars
-    forced = [instantiate] * len(arguments) if isinstance(instantiate, bool) else list(instantiate)
-    marks = [v in needed or force for v, force in zip(arguments, forced, strict=True)]
-    pairs = [(v, x) for v, x in zip(jaxpr.constvars, jaxpr.consts, strict=True) if v in needed]
-    inputs = [*[v for v, _ in pairs], *[v for v, m in zip(arguments, marks, strict=True) if m]]
-    return Program(inputs, outputs, equations, [x for _, x in pairs], jaxpr.name), marks
+    program, read = reduced_to(jaxpr, _each(used_outputs, jaxpr.outvars))
+    forced = _each(instantiate, jaxpr.invars)
+    marks = [u or force for u, force in zip(read, forced, strict=True)]
+    inputs = [*program.constvars, *picked(jaxpr.invars, marks)]
+    return program.replace(inputs=inputs), marks
+
+
+def _each(marks: bool | Sequence[bool], values: Sequence[Any]) -> tuple[bool, ...]:
+    return (marks,) * len(values) if isinstance(marks, bool) else tuple(marks)
 
 
 def dce_jaxpr_consts(
@@ -151,15 +149,8 @@ def dce_jaxpr_call_rule(
     the equation without unused operands and results."""
     if not any(used_outputs) and not eqn.effects:
         return [False] * len(eqn.invars), None
-    program, used = dce_jaxpr(next(eqn.programs()), used_outputs)
-    inputs = [a for a, u in zip(eqn.invars, used, strict=True) if u]
-    outputs = [v for v, u in zip(eqn.outvars, used_outputs, strict=True) if u]
-    params = eqn.params | {eqn.op.programs[0]: program}
-    return used, eqn.replace(invars=inputs, outvars=outputs, params=params)
-
-
-def _pruned(eqn: Equation, used_outputs: list[bool]) -> Equation:
-    return eqn if all(used_outputs) else dce_jaxpr_call_rule(used_outputs, eqn)[1] or eqn
+    reduced, read = reduced_call(eqn, tuple(used_outputs))
+    return list(read), reduced
 
 
 class _Refusing(dict[Any, Any]):

@@ -28,7 +28,7 @@ from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, Programs, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.program_tools import consts_to_args, derived, inlined, reduced_to
+from shardwise._src.core.program_tools import consts_to_args, derived, inlined, prunes, reduced_to
 from shardwise._src.maps.shard_types import Specs, global_type, in_types, inside
 from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import move_axis, reshape
@@ -324,7 +324,7 @@ def _mean(x: Any, names: tuple) -> Any:
 # -- values saved by a policy, unused results, checks --
 
 
-def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
+def _remat(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var], Equation]:
     """Values saved in the program leave it like residuals."""
     own = ShardMapParams(**eqn.params)
     with own.inside():
@@ -333,14 +333,14 @@ def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var],
             return eqn, [], eqn
         count = len(program.outvars)
         first = program.replace(outvars=[*program.outvars, *parts.saved], eqns=parts.first)
-        again = program.replace(inputs=[*program.inputs, *parts.saved], eqns=parts.again)
+        second = program.replace(inputs=[*program.inputs, *parts.saved], eqns=parts.second)
         marks = (False,) * len(program.invars) + (True,) * len(parts.saved)
-        first, again = _stacked(first, count), _unstacked(again, marks)
+        first, second = _stacked(first, count), _unstacked(second, marks)
         specs = tuple([own.kept_spec(v.aval) for v in parts.saved])
         pairs = zip(first.out_types[count:], specs, strict=True)
     held = [Var(global_type(t, own.place, s, own.axes)) for t, s in pairs]
     leaving = own._replace(program=first, out_specs=(*own.out_specs, *specs))
-    coming = own._replace(program=again, in_specs=(*own.in_specs, *specs))
+    coming = own._replace(program=second, in_specs=(*own.in_specs, *specs))
     return (
         eqn.replace(params=leaving._asdict(), outvars=[*eqn.outvars, *held]),
         held,
@@ -348,14 +348,13 @@ def _divide(op: Op, inside_of: Any, eqn: Equation) -> tuple[Equation, list[Var],
     )
 
 
-def _prune(op: Op, eqn: Equation, needed: list[bool]) -> Equation | None:
+@prunes
+def _prune(eqn: Equation, needed: tuple[bool, ...]) -> Equation:
     """The map with the needed results only, and their operands."""
-    if not any(needed) and not eqn.effects:
-        return None
-    if all(needed) or eqn.effects:
+    if eqn.effects:  # XLA partitions no host call in a map without operands and results
         return eqn
     own = ShardMapParams(**eqn.params)
-    program, read = reduced_to(own.program, tuple(needed))
+    program, read = reduced_to(own.program, needed)
     in_specs, out_specs = _specs(own.in_specs, read), _specs(own.out_specs, needed)
     new = own._replace(program=program, in_specs=in_specs, out_specs=out_specs)
     return eqn.replace(
@@ -492,7 +491,7 @@ shard_map = Op(
     enter=_enter,
     prune=_prune,
     multiple=True,
-    contains=Programs(("program",), binds="axes", eval=_replay, remat=_divide),
+    contains=Programs(("program",), binds="axes", eval=_replay, remat=_remat),
     shardings=("place",),
     is_expensive=True,
     aliases={"jaxpr": "program"},

@@ -27,7 +27,7 @@ def without_refs(
     fun: Any, fixed: tuple, leaves: Sequence[Any], tree: Any, names: Callable[[], Sequence[str]]
 ) -> Any:
     """The result of a custom_vjp function that has refs among the leaves of its arguments."""
-    who = f"custom_vjp function {fun.name}"
+    who = f"{fun.kind} function {fun.name}"
     at = [i for i, x in enumerate(leaves) if is_ref(x)]
     refs = [leaves[i] for i in at]
     residual: list[Any] = []  # the residuals and their treedef, once `fwd` has run
@@ -60,7 +60,7 @@ def without_refs(
         inside = [x for x in rows if is_ref(x) and x not in refs]
         reject_returned(f"the fwd rule of {who}", [*flatten(result[0])[0], *inside])
         residual[:] = [row_tree, rows]
-        inner.uses_refs = any(map(is_ref, rows))
+        inner.linear = fun.linear_with_refs if any(map(is_ref, rows)) else fun.linear
         return (result[0], last), [x for x in rows if not is_ref(x)]
 
     @functools.wraps(fun.bwd)

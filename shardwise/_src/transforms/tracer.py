@@ -13,6 +13,7 @@ from shardwise._src.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
+from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact, is_integer
@@ -190,7 +191,7 @@ class Tracer(Value):
                 "arrays outside of the function; `typeof(x)` gives the type, with the sharding "
                 "over explicit mesh axes."
             )
-            raise _NoData(message)
+            raise _MissingData(message)
         raise AttributeError(message, name=name, obj=self)
 
     def __repr__(self) -> str:
@@ -231,20 +232,23 @@ _INSTEAD = {
     "kernels.call": "Write the value to a result of the kernel",
 }
 # Attributes that arrays have and tracers do not.
-
-
-class _NoData(ConcretizationTypeError, AttributeError):
-    """As in JAX, and `hasattr` is False."""
-
-
-_NoData.__name__ = _NoData.__qualname__ = ConcretizationTypeError.__name__
-
 _OF_ARRAYS = frozenset(
     "addressable_data addressable_shards block_until_ready committed copy_to_host_async"
     " delete device devices format global_shards is_deleted is_fully_addressable"
     " is_fully_replicated is_ready on_device_size_in_bytes sharding traceback"
     " unsafe_buffer_pointer".split()
 )
+
+
+class _MissingData(ConcretizationTypeError, AttributeError):
+    """The error for an attribute of `_OF_ARRAYS`: as in JAX, and `hasattr` is False."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return reduced("error of a traced value", *self.args)
+
+
+_MissingData.__name__ = _MissingData.__qualname__ = ConcretizationTypeError.__name__
+read_by("error of a traced value", _MissingData)
 
 
 def escaped(tracer: Tracer) -> UnexpectedTracerError:

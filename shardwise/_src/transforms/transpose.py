@@ -131,13 +131,16 @@ def _run_backwards(
     """Propagates cotangents from results to operands. env: of known values; results: those that
     have cotangents."""
     outer, around = replay.site, replay.scope
+    live: set[Atom] | None = None  # once an op needs it
     try:
         for eqn in reversed(equations):
             cts = [grown.pop(v, None) for v in eqn.outvars]
-            if all(ct is None for ct in cts) and not (
-                eqn.op.transposes_zero and _contributes(eqn, equations, results)
-            ):
-                continue
+            if all(ct is None for ct in cts):
+                if not eqn.op.transposes_zero:
+                    continue
+                live = _live(equations, results) if live is None else live
+                if live.isdisjoint(eqn.outvars):
+                    continue
             replay.site, replay.scope = transposed(eqn.site, around)
             args = [_argument(a, env) for a in eqn.invars]
             for atom, ct in zip(eqn.invars, _transposed(eqn, cts, args), strict=True):
@@ -147,13 +150,13 @@ def _run_backwards(
         replay.site, replay.scope = outer, around
 
 
-def _contributes(eqn: Equation, equations: Sequence[Equation], results: Sequence[Atom]) -> bool:
-    """Whether results depend on what this equation returns."""
-    found = {*eqn.outvars}
-    for other in equations:
-        if not found.isdisjoint(other.invars):
-            found.update(other.outvars)
-    return not found.isdisjoint(results)
+def _live(equations: Sequence[Equation], results: Sequence[Atom]) -> set[Atom]:
+    """The atoms that results depend on."""
+    found = {*results}
+    for eqn in reversed(equations):
+        if not found.isdisjoint(eqn.outvars):
+            found.update(eqn.invars)
+    return found
 
 
 def _argument(atom: Any, env: dict[Var, Any]) -> Any:
