@@ -42,13 +42,10 @@ FROM_GDA = FromGda.FROM_GDA
 @public("shardwise.experimental.pjit")
 @dataclass(frozen=True, slots=True)
 class AUTO:
-    """A sharding over `mesh` that the compiler chooses, for `pjit` in `with mesh:`.
+    """Leaves a sharding open, for `pjit` in `with mesh:`.
 
-        with mesh:
-            compiled = pjit(f, in_shardings=AUTO(mesh)).lower(x).compile()
-        compiled.input_shardings
-
-    A call takes its arguments as they are, as if no sharding was given.
+    The partitioner chooses the shardings of such results. Arguments are taken as they are: unlike
+    XLA's own search, no other sharding is tried for them (`shardwise.explain.suggest` does).
     """
 
     mesh: Mesh
