@@ -1,0 +1,105 @@
+"""Blocks with `Indirect` dimensions: rows at an array of indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+from shardwise import numpy as jnp
+from shardwise.experimental import pallas as pl
+from shardwise.experimental.pallas import tpu as pltpu
+from tests.helpers.errors import fails
+from tests.helpers.mosaic import text_of
+
+X = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
+LIKE = sw.ShapeDtypeStruct(X.shape, X.dtype)
+HBM = pl.BlockSpec(memory_space=pltpu.HBM)
+GATHERED = np.array([5, 2, 2, 0], np.int32)
+
+
+def test_indirect_blocks():
+    """Rows at an array of indices, read and written, and their derivatives."""
+
+    def body(at: Any, x: Any, out: Any) -> None:
+        assert x.shape == out.shape and x.shape[0] == 2
+        out[...] = 2 * x[...]
+
+    def f(at: Any, x: Any, width: int = 64) -> Any:
+        two = pl.Indirect(2), width
+        read = pl.BlockSpec(two, lambda i, j, at: (at[pl.ds(2 * i, 2)], j))
+        put = pl.BlockSpec(two, lambda i, j, at: (jnp.arange(2) * 2 + 1 - i, j))
+        spec = pltpu.PrefetchScalarGridSpec(
+            1, grid=(2, x.shape[1] // width), in_specs=[read], out_specs=put
+        )
+        like = sw.ShapeDtypeStruct((4, x.shape[1]), np.float32)
+        return pl.pallas_call(body, like, grid_spec=spec)(at, x)
+
+    wanted = 2 * X[GATHERED][[2, 0, 3, 1]]
+    np.testing.assert_array_equal(f(GATHERED, X), wanted)
+    gradient = sw.grad(lambda x: f(GATHERED, x).sum())(X)
+    np.testing.assert_array_equal(gradient, 2 * np.array([1, 0, 2, 0, 0, 1, 0, 0])[:, None] + 0 * X)
+    stacked = sw.vmap(f, (None, 0))(GATHERED, np.stack([X, X + 1]))
+    np.testing.assert_array_equal(stacked, [wanted, wanted + 2])
+    assert isinstance(pl.Indirect(2), pl.BlockDim) and isinstance(pl.Squeezed(), pl.BlockDim)
+    with pytest.raises(pltpu.LoweringException, match="is not supported by Mosaic"):
+        text_of(lambda at, x: f(at, x, 128), GATHERED, X)
+    bad = pl.BlockSpec((pl.Indirect(3), 128), lambda: (jnp.arange(2), 0))
+    g = pl.pallas_call(lambda x, out: None, LIKE, in_specs=[bad])
+    with pytest.raises(ValueError, match=r"is an array of 3 integers; got i32\[2\]\.$"):
+        g(X)
+
+
+def test_indirect_blocks_in_pipelines():
+    def double(ids: Any, x: Any, out: Any) -> None:
+        out[...] = 2 * x[...] + ids[0]
+
+    def body(at: Any, x: Any, out: Any) -> None:
+        rows = pl.BlockSpec((pl.Indirect(2), 128), lambda i: (at[pl.ds(2 * i, 2)], 0))
+        outs = pl.BlockSpec((2, 128), lambda i: (i, 0))
+        run = pltpu.emit_pipeline(
+            double, grid=(2,), in_specs=[rows], out_specs=[outs], _explicit_indices=True
+        )
+        run(x, out)
+
+    spec = pltpu.PrefetchScalarGridSpec(1, in_specs=[HBM], out_specs=HBM)
+    f = pl.pallas_call(body, sw.ShapeDtypeStruct((4, 128), np.float32), grid_spec=spec)
+    wanted = 2 * X[GATHERED] + np.array([0, 0, 1, 1])[:, None]
+    np.testing.assert_array_equal(f(GATHERED, X), wanted)
+
+
+def test_results_of_pipelines():
+    """Pipelines write all rows of a block; other rows are written in the body."""
+    two = pl.BlockSpec((2, 128), lambda i: (i, 0))
+    put = pl.BlockSpec((pl.Indirect(2), 128), lambda i: (2 * i + jnp.arange(2), 0))
+
+    def negated(at: Any, x: Any, old: Any, out: Any, held: Any) -> None:
+        def body(ids: Any, x: Any, held: Any) -> None:
+            held[...] = -x[...]
+            for i in range(2):
+                pltpu.sync_copy(held.at[i], out.at[at[2 * ids[0] + i]])
+
+        run = pltpu.emit_pipeline(body, grid=(2,), in_specs=[two], _explicit_indices=True)
+        run(x, scratches=[held])
+
+    spec = pltpu.PrefetchScalarGridSpec(
+        1, in_specs=[HBM, HBM], out_specs=HBM, scratch_shapes=[pltpu.VMEM((2, 128), "float32")]
+    )
+    f = pl.pallas_call(negated, LIKE, grid_spec=spec, input_output_aliases={2: 0})
+    at, wanted = np.array([5, 2, 7, 0], np.int32), X.copy()
+    wanted[at] = -X[:4]
+    np.testing.assert_array_equal(f(at, X[:4], X), wanted)
+
+    def body(x: Any, out: Any) -> None:
+        pltpu.emit_pipeline(lambda x, out: None, grid=(2,), in_specs=[two], out_specs=[put])(x, out)
+
+    fails(
+        NotImplementedError,
+        "emit_pipeline of <lambda>: a block of ref 1, a result, has an Indirect dimension, but a "
+        "pipeline copies all elements along it, also those at other indices. Use blocks without "
+        "it, or copy to the result in the body: `sync_copy(block.at[0], out.at[i])`.",
+        pl.pallas_call(body, LIKE, in_specs=[HBM], out_specs=HBM),
+        X,
+    )
