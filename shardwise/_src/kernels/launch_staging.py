@@ -93,7 +93,7 @@ def _staged_body(
         first, rest = refs[: launch.prefetch], refs[launch.prefetch :]
         ins, changed = rest[: len(launch.ins)], rest[len(launch.ins) :]
         outs, scratch = changed[: len(launch.outs)], changed[len(launch.outs) :]
-        barrier = None if launch.params.collective_id is None else scratch.pop()
+        barrier = scratch.pop(0) if launch.params.has_barrier else None
         sizes = launch.sizes(dynamic)
         own = [scratch.pop() for _ in launch.own]
         held = dict(zip(reversed(launch.own), own, strict=True))

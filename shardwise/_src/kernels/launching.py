@@ -132,11 +132,12 @@ def call(
     outs = [_out_type(who, x) for x in out_leaves]
     scratch_leaves, scratch_tree = flatten(scratch)
     memory = [as_scratch(who, s) for s in scratch_leaves]
-    if params is not None and params.collective_id is not None:
-        memory.append(SemaphoreType.BARRIER())  # of `get_barrier_semaphore`
     parameters = _parameters_of(body)
     out_names = [f"out{path}" for path in leaf_paths(out)]
-    own_names = [*out_names, *_scratch_names(memory, scratch, parameters)]
+    own_names = [*out_names, *_scratch_names(scratch, parameters)]
+    if params is not None and params.has_barrier:
+        memory.insert(0, SemaphoreType.BARRIER())
+        own_names.insert(len(outs), "the barrier")
     dynamic = [n for n in sizes if not isinstance(n, int)]
 
     def bound(args: Sequence[Any], types: tuple[Any, ...], tree: Any) -> BoundOp:
@@ -194,17 +195,15 @@ def call(
     return launched
 
 
-def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str]) -> list[str]:
+def _scratch_names(scratch: Any, parameters: Sequence[str]) -> Sequence[str]:
     """The names of scratch memory: keys, or those of the kernel's last parameters."""
     leaves = leaf_paths(scratch)
     if isinstance(scratch, dict):
-        names = [path.strip("[]'\"") for path in leaves]
-    else:
-        count = len(scratch) if isinstance(scratch, tuple | list) else 1
-        known = len(leaves) == count and len(parameters) >= len(leaves)
-        own = [f"scratch{path}" for path in leaves]
-        names = parameters[len(parameters) - len(leaves) :] if known else own
-    return [*names, *["the barrier"] * (len(memory) - len(names))]
+        return [path.strip("[]'\"") for path in leaves]
+    count = len(scratch) if isinstance(scratch, tuple | list) else 1
+    if len(leaves) == count and len(parameters) >= len(leaves):
+        return parameters[len(parameters) - len(leaves) :]
+    return [f"scratch{path}" for path in leaves]
 
 
 def _checked(level: Any, op: BoundOp, operands: Sequence[Any]) -> list[Any]:
