@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import shardwise as sw
+from shardwise import kernels, lax
 from shardwise import numpy as jnp
+from shardwise.errors import KernelError
 from shardwise.experimental import pallas as pl
 from shardwise.experimental.pallas import tpu as pltpu
-from tests.helpers.errors import fails
+from tests.helpers.errors import fails, message
 from tests.helpers.mosaic import text_of
 
 X = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
@@ -102,4 +105,58 @@ def test_results_of_pipelines():
         "it, or copy to the result in the body: `sync_copy(block.at[0], out.at[i])`.",
         pl.pallas_call(body, LIKE, in_specs=[HBM], out_specs=HBM),
         X,
+    )
+
+
+def written_at(at: Any, body: Any, check: Any, width: int = 128) -> Any:
+    """`body(x, out)` with 2 rows of X and of the result, at two rows of indices."""
+    rows = pl.BlockSpec((2, width), lambda i, j, at: (i, j))
+    put = pl.BlockSpec((pl.Indirect(2), width), lambda i, j, at: (at[pl.ds(2 * i, 2)], j))
+    grid, like = (2, 128 // width), sw.ShapeDtypeStruct((4, 128), np.float32)
+    f = kernels.call(
+        body, like, grid=grid, in_specs=rows.block, out_specs=put.block, prefetch=1,
+        parallel=(0,), name="rows", check=check,
+    )  # fmt: skip
+    return f(np.array(at, np.int32), X[:4])
+
+
+def doubled_by_rows(at: Any, x: Any, out: Any) -> None:
+    def row(i: Any, _: Any) -> None:
+        out[i] = 2 * x[i]
+
+    lax.fori_loop(0, 2, row, None)
+
+
+def doubled_by_copies(at: Any, x: Any, out: Any) -> None:
+    pltpu.sync_copy(x, out)
+    out[...] *= 2
+
+
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("body", [doubled_by_rows, doubled_by_copies])
+@pytest.mark.parametrize("check", [False, True, "memory"])
+def test_checks_of_different_rows(check: Any, body: Any, width: int):
+    found = written_at([2, 0, 3, 1], body, check, width)
+    np.testing.assert_array_equal(found, 2 * X[[1, 3, 0, 2]])
+
+
+def test_checks_of_equal_rows():
+    def error(at: Any, body: Any, check: Any) -> str:
+        found = message(KernelError, written_at, at, body, check)
+        return re.sub(r"/\S+:\d+ \(written_at\)", "HERE", found)
+
+    assert error([2, 0, 2, 1], doubled_by_copies, True) == (
+        "kernel rows: 128 elements of out, the first at (3, 0), depend on memory that was not "
+        "written: of scratch, of a result, or beyond the end of an argument. Write it first, or "
+        "mask it."
+    )
+    assert error([2, 0, 2, 1], doubled_by_copies, "memory") == (
+        "kernel rows: a race on element (2, 0) of out: program (0, 0) writes it at HERE, and "
+        "program (1, 0) reads it at HERE, and neither waits for the other. The programs differ "
+        "along a parallel axis of the grid, so that they may run at the same time, and both use "
+        "the element. Use `atomic_add` and the other atomics, or an axis that is not parallel."
+    )
+    assert error([2, 0, 3, 1], lambda at, x, out: None, "memory") == (
+        "kernel rows: program (0, 0) writes element (0, 0) of out at HERE, and the value depends "
+        "on element (0, 0) of out, which was not written before it is read at HERE."
     )

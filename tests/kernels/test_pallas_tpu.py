@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,11 @@ import pytest
 
 import shardwise as sw
 from shardwise import numpy as jnp
-from shardwise.errors import KernelError
+from shardwise.errors import CallbackError, KernelError
 from shardwise.experimental import pallas as pl
 from shardwise.experimental.pallas import tpu as pltpu
 from shardwise.experimental.state import run_state
-from tests.helpers.errors import messages
+from tests.helpers.errors import message, messages
 from tests.helpers.mosaic import text_of
 
 X = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
@@ -186,8 +187,15 @@ def on_cores(mesh: Any) -> Any:
 def test_cores():
     f = on_cores(pltpu.TensorCoreMesh("core"))
     np.testing.assert_array_equal(f(X), np.concatenate([X[:2] + 1, X[2:7], X[7:] * 0]))
-    with pytest.raises(Exception, match="core 0 signals core 1, but the cores of a device run"):
-        np.asarray(sw.jit(on_cores(CORES))(X))
+    run = sw.jit(on_cores(CORES))
+    error = (
+        "semaphore_signal: core 0 signals core 1, but the cores of a device run one after another "
+        "on CPUs. Use one core there."
+    )
+    found = message(CallbackError, lambda: np.asarray(run(X)))
+    assert found.endswith(f" it raised KernelError: {error}")
+    found = message(KernelError, sw.kernels.checked(run), X)
+    assert re.fullmatch(rf"kernel <lambda>: program \(0,\), at \S+ \(_\): {error}", found)
 
     def signals(refs: Any) -> None:
         def body(semaphore: Any) -> None:

@@ -140,6 +140,7 @@ class Tile:
     padding: of the array, before and after, so that every block is inside.
     ragged:  the dimensions of `BoundedSlice`s, whose sizes follow the indices of a block.
     buffered: how TPUs buffer it; None: as they do by default.
+    is_indirect: whether programs use, of a dimension that it has, the elements at some indices.
     """
 
     type: ArrayType
@@ -150,6 +151,7 @@ class Tile:
     space: Space
     ragged: tuple[int, ...] = ()
     buffered: Buffered | None = None
+    is_indirect: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -217,7 +219,8 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
     rows = [_entry(who, what, d, *row) for d, row in enumerate(zip(entries, t.shape, strict=True))]
     ragged = tuple([d for d, entry in enumerate(entries) if isinstance(entry, BoundedSlice)])
     sizes, kept, element, padding = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return Tile(t, sizes, kept, element, padding, space, ragged, block.buffered)
+    is_indirect = block.indirect is not None
+    return Tile(t, sizes, kept, element, padding, space, ragged, block.buffered, is_indirect)
 
 
 def _entry(
