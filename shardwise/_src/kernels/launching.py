@@ -28,6 +28,7 @@ from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
+from shardwise._src.random.core_generator import TAG
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -271,10 +272,12 @@ def _value_of_argument(who: str, x: Any) -> Any:
     value = x if is_array(x) else eval_trace().new_array(x)
     t = type_of(value)
     if isinstance(t.dtype, ExtendedDType):
+        remedy = "and (on CPUs) make the key in the kernel: `random.wrap_key_data(ref[...])`."
+        if t.dtype.name == f"key<{TAG}>":
+            remedy = "in SMEM, and seed the generator with them: `prng_seed(w[0, 0], w[0, 1])`."
         raise TypeError(
             f"{who}: an argument has the type {t.str_short(True)}, of PRNG keys, "
-            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make "
-            "the key in the kernel: `random.wrap_key_data(ref[...])`."
+            f"which kernels cannot load. Pass the bits, `random.key_data(key)`, {remedy}"
         )
     return strip_weak_type(value) if t.weak_type else value
 

@@ -33,12 +33,7 @@ from shardwise._src.kernels.checking.shadow_memory import (
     as_text,
     lifted,
 )
-from shardwise._src.kernels.copying.copies import (
-    Region,
-    between_cores,
-    kernel_copy,
-    kernel_signal,
-)
+from shardwise._src.kernels.copying.copies import Region, between_cores, kernel_copy, kernel_signal
 from shardwise._src.kernels.launch_checks import FILLS
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import value as fill_value
