@@ -174,6 +174,28 @@ def test_arrays_of_symbolic_sizes():
     np.testing.assert_array_equal(exported_copy("cpu").call(X), X)
 
 
+def test_prefetched_arrays_of_symbolic_sizes():
+    block = Block((8, 128), lambda i, at: (at[i], 0))
+    out = Block((8, 128), lambda i, at: (i, 0))
+
+    def gathered(at, x):
+        options = {"in_specs": [block], "out_specs": out, "prefetch": 1, "name": "gathered"}
+        return call(lambda at, x, out: out.set(x[...]), like(16, 128), grid=2, **options)(at, x)
+
+    (n,) = export.symbolic_shape("n")
+    args = sw.ShapeDtypeStruct((n,), np.int32), like(32, 128)
+    found = export.export(sw.jit(gathered), platforms=["cpu"])(*args)
+    x = np.arange(32 * 128, dtype=np.float32).reshape(32, 128)
+    at = np.array([3, 1, 5], np.int32)
+    np.testing.assert_array_equal(found.call(at, x), x.reshape(4, 8, 128)[at[:2]].reshape(16, 128))
+    with pytest.raises(NotImplementedError) as caught:
+        export.export(sw.jit(gathered), platforms=["tpu"])(*args)
+    assert str(caught.value) == (
+        "kernel gathered cannot be compiled for 'tpu' with symbolic sizes, which i32[n] has. "
+        "Export the program for each size, or for CPUs."
+    )
+
+
 @needs_tpu
 def test_exported_arrays_of_symbolic_sizes_compile():
     again = export.deserialize(exported_copy("tpu").serialize())

@@ -259,8 +259,9 @@ def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform)
             f"{who}: a block is a BoundedSlice. Use blocks of one size, and mask what is beyond "
             "the end: `kernels.load(…, mask=…)`."
         )
-    sizes = types if platform.triton_library else [t.ref_type for t in launch.tiles]
-    found = next((t for t in sizes if any(isinstance(n, Symbolic) for n in t.shape)), None)
+    refs = *launch.parts(types)[1], *[t.ref_type for t in launch.tiles]
+    sized = types if platform.triton_library else refs
+    found = next((t for t in sized if any(isinstance(n, Symbolic) for n in t.shape)), None)
     if found is not None:
         raise NotImplementedError(
             f"{who} with symbolic sizes, which {found.str_short(True)} has. Export the program for "
