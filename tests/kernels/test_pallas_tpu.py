@@ -10,12 +10,14 @@ import pytest
 
 import shardwise as sw
 from shardwise import numpy as jnp
+from shardwise._src.base.config import kernels_cpu_form
 from shardwise.errors import CallbackError, KernelError
 from shardwise.experimental import pallas as pl
 from shardwise.experimental.pallas import tpu as pltpu
 from shardwise.experimental.state import run_state
 from tests.helpers.errors import message, messages
-from tests.helpers.mosaic import text_of
+from tests.helpers.mosaic import kernels_in, text_of
+from tests.kernels.mosaic_cases import CASES
 
 X = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
 LIKE = sw.ShapeDtypeStruct(X.shape, X.dtype)
@@ -140,6 +142,34 @@ def test_poisoned_memory():
         assert "7FC00000" in text_of(f, X)
     np.testing.assert_array_equal(found[0], X[0])
     assert np.isnan(found[1:]).all()
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer_norm", "matmul"])
+def test_derivatives_with_poisoned_memory(name: str):
+    """They are the same launches."""
+    case = CASES[name]
+
+    def gradients(*args: Any) -> Any:
+        f = sw.grad(lambda *xs: (case.launch()(*xs) ** 2).sum(), tuple(range(len(args))))
+        return f(*args)
+
+    wanted, count = gradients(*case.args), len(kernels_in(gradients, *case.args))
+    with pl.enable_poison_buffers(True):
+        found = gradients(*case.args)
+        assert len(kernels_in(gradients, *case.args)) == count == 2
+    for x, y in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+def test_larger_programs_with_poisoned_memory():
+    rows = pl.BlockSpec((1, 128), lambda i: (i, 0))
+    f = pl.pallas_call(
+        lambda x, out: out.set(jnp.sin(x[...])), LIKE, grid=8, in_specs=[rows], out_specs=rows
+    )
+    with pl.enable_poison_buffers(True), kernels_cpu_form("vectorized"):
+        run = sw.jit(f)
+        assert "stablehlo.while" not in run.lower(X).as_text()
+        np.testing.assert_allclose(run(X), np.sin(X), rtol=1e-5)
 
 
 def test_buffering():
