@@ -14,7 +14,7 @@ from shardwise import numpy as jnp
 from shardwise.errors import KernelError
 from shardwise.experimental import pallas as pl
 from shardwise.experimental.pallas import tpu as pltpu
-from tests.helpers.errors import fails, message
+from tests.helpers.errors import fails, message, messages
 from tests.helpers.mosaic import text_of
 
 X = np.arange(8 * 128, dtype=np.float32).reshape(8, 128)
@@ -49,10 +49,6 @@ def test_indirect_blocks():
     assert isinstance(pl.Indirect(2), pl.BlockDim) and isinstance(pl.Squeezed(), pl.BlockDim)
     with pytest.raises(pltpu.LoweringException, match="is not supported by Mosaic"):
         text_of(lambda at, x: f(at, x, 128), GATHERED, X)
-    bad = pl.BlockSpec((pl.Indirect(3), 128), lambda: (jnp.arange(2), 0))
-    g = pl.pallas_call(lambda x, out: None, LIKE, in_specs=[bad])
-    with pytest.raises(ValueError, match=r"is an array of 3 integers; got i32\[2\]\.$"):
-        g(X)
 
 
 def test_indirect_blocks_in_pipelines():
@@ -160,3 +156,44 @@ def test_checks_of_equal_rows():
         "kernel rows: program (0, 0) writes element (0, 0) of out at HERE, and the value depends "
         "on element (0, 0) of out, which was not written before it is read at HERE."
     )
+
+
+def rejected(*shape: Any, index: Any = None) -> Any:
+    """A launch with a block that cannot be."""
+    spec = pl.BlockSpec(shape, index)
+    return pl.pallas_call(lambda x, out: None, LIKE, name="rows", in_specs=[spec])(X)
+
+
+THREE = pl.Indirect(3)
+test_messages = messages(
+    """
+    rejected(THREE, 128, index=lambda: (jnp.arange(2), 0))
+        ValueError: kernel rows: the index of the block of argument x along its Indirect dimension
+        is an array of 3 integers, or a ref of them; got i32[2].
+    rejected(THREE, 128, index=lambda: (jnp.zeros(3), 0))
+        ValueError: kernel rows: the index of the block of argument x along its Indirect dimension
+        is an array of 3 integers, or a ref of them; got f32[3].
+    rejected(THREE, 128, index=lambda: (0, 0))
+        ValueError: kernel rows: the index of the block of argument x along its Indirect dimension
+        is an array of 3 integers, or a ref of them; got ~i32[].
+    rejected(THREE, 128, index=lambda: (pl.ds(0, 3), 0))
+        TypeError: kernel rows: the index of the block of argument x along its Indirect dimension
+        is an array of 3 integers, or a ref of them; got Slice(start=0, size=3,
+        stride=1) of type Slice.
+    rejected(THREE, 128)
+        ValueError: kernel rows: the index of the block of argument x along its Indirect dimension
+        is an array of 3 integers, or a ref of them; the block has no index.
+    rejected(128, THREE, index=lambda: 0)
+        ValueError: kernel rows: the index of the block of argument x has 1 entries; expected 2, one
+        for each dimension of f32[8,128].
+    rejected(THREE, THREE, index=lambda: (jnp.arange(3), jnp.arange(3)))
+        ValueError: kernel rows: the block of argument x has 2 Indirect dimensions,
+        (Indirect(block_size=3), Indirect(block_size=3)) of type tuple. A block has one at most:
+        take the elements along the others in the kernel.
+    rejected(pl.Indirect(0), 128, index=lambda: (jnp.arange(0), 0))
+        ValueError: kernel rows: the block of argument x has Indirect(block_size=0) of type Indirect
+        along dimension 0; expected a positive integer, None, Element(size), BoundedSlice(size) or
+        Indirect(size).
+    """,
+    globals(),
+)

@@ -119,8 +119,6 @@ class Block:
     def indirect(self) -> int | None:
         """The dimension that is `Indirect`."""
         found = [d for d, e in enumerate(self.shape or ()) if isinstance(e, Indirect)]
-        if len(found) > 1:
-            raise ValueError(f"A block has one Indirect dimension at most; got {self.shape}.")
         return found[0] if found else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -219,8 +217,13 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
     rows = [_entry(who, what, d, *row) for d, row in enumerate(zip(entries, t.shape, strict=True))]
     ragged = tuple([d for d, entry in enumerate(entries) if isinstance(entry, BoundedSlice)])
     sizes, kept, element, padding = zip(*rows, strict=True) if rows else ((), (), (), ())
-    is_indirect = block.indirect is not None
-    return Tile(t, sizes, kept, element, padding, space, ragged, block.buffered, is_indirect)
+    count = sum(isinstance(entry, Indirect) for entry in entries)
+    if count > 1:
+        raise ValueError(
+            f"{who}: the block of {what} has {count} Indirect dimensions, {short_repr(entries)}. A "
+            "block has one at most: take the elements along the others in the kernel."
+        )
+    return Tile(t, sizes, kept, element, padding, space, ragged, block.buffered, count > 0)
 
 
 def _entry(
@@ -236,7 +239,7 @@ def _entry(
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise ValueError(
             f"{who}: the block of {what} has {short_repr(entry)} along dimension {d}; expected a "
-            "positive integer, None, Element(size) or BoundedSlice(size)."
+            "positive integer, None, Element(size), BoundedSlice(size) or Indirect(size)."
         )
     size = int(size)
     if isinstance(entry, Indirect):

@@ -14,7 +14,7 @@ from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import walk
 from shardwise._src.core.structure import shared
-from shardwise._src.kernels.blocks import Block, Squeezed, Tile
+from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
 from shardwise._src.kernels.program_frames import Frame, MoreMemory
 from shardwise._src.kernels.spaces import SMEM
@@ -99,7 +99,8 @@ def _staged_body(
         held = dict(zip(reversed(launch.own), own, strict=True))
         frame = Frame(title, ids, sizes, launch.names, barrier, varying, launch.simulation, held)
         with frame.entered():
-            rows = zip(blocks, [*ins, *outs], strict=True)
+            names = launch.ref_names[launch.prefetch :]
+            rows = zip(names, blocks, launch.tiles, [*ins, *outs], strict=False)
             views = [indirect_view(f"kernel {title}", *row, *ids, *first) for row in rows]
             more = scratch_tree.unflatten(scratch)
             named = more if isinstance(more, dict) else {}
@@ -149,37 +150,48 @@ class IndirectView(NamedTuple):
             self.whole[self.places] = self.ref[...]
 
 
-def indirect_view(who: str, block: Block, ref: Any, *args: Any) -> IndirectView:
-    """args: of the block's `index`."""
+def indirect_view(
+    who: str, what: str, block: Block, tile: Tile, ref: Any, *args: Any
+) -> IndirectView:
+    """The ref of a block, which is named `what` in messages. args: of the block's `index`."""
     d = block.indirect
-    if d is None:
+    if d is None or block.shape is None:
         return IndirectView(ref, ref, None)
-    assert block.index is not None and block.shape is not None
-    at = block.index(*args)[d]
-    at = at[...] if hasattr(at, "space") else as_arraylike(at)
-    size, t = block.shape[d].block_size, type_of(at)
+    size = block.shape[d].block_size
+    rule = (
+        f"{who}: the index of the block of {what} along its Indirect dimension is an array of "
+        f"{size} integers, or a ref of them"
+    )
+    if block.index is None:
+        raise ValueError(f"{rule}; the block has no index.")
+    at = _index_entries(who, what, block.index(*args), tile)[d]
+    try:
+        at = at[...] if hasattr(at, "space") else as_arraylike(at)
+        t = type_of(at)
+    except TypeError:
+        raise TypeError(f"{rule}; got {short_repr(at)}.") from None
     if t.shape != (size,) or not is_integer(t.dtype):
-        raise ValueError(
-            f"{who}: the index along an Indirect dimension is an array of {size} integers; got "
-            f"{t.str_short(True)}."
-        )
-    kept = sum(not (e is None or isinstance(e, Squeezed)) for e in block.shape[:d])
-    places = (*[slice(None)] * kept, at)
+        raise ValueError(f"{rule}; got {t.str_short(True)}.")
+    places = (*[slice(None)] * sum(tile.kept[:d]), at)
     return IndirectView(Ref(ref[places], ref.space), ref, places)
 
 
-def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> list[Any]:
-    """The indices of a block, and then the sizes of its slices. args: of its `index`."""
-    if block.index is None:
-        return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
-    found = block.index(*args)
+def _index_entries(who: str, what: str, found: Any, tile: Tile) -> Sequence[Any]:
+    """What a block's `index` returned: an entry for each dimension."""
     found = found if isinstance(found, tuple | list) else (found,)
     if len(found) != len(tile.sizes):
         raise ValueError(
             f"{who}: the index of the block of {what} has {len(found)} entries; "
             f"expected {len(tile.sizes)}, one for each dimension of {tile.type.str_short(True)}."
         )
-    starts, sizes = list(found), []
+    return found
+
+
+def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> list[Any]:
+    """The indices of a block, and then the sizes of its slices. args: of its `index`."""
+    if block.index is None:
+        return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
+    starts, sizes = [*_index_entries(who, what, block.index(*args), tile)], []
     if block.indirect is not None:
         starts[block.indirect] = np.int32(0)
     for d in tile.ragged:

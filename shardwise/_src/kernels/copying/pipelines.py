@@ -184,7 +184,7 @@ def _run(
             views.append(stream.held[0].at[slot])
         with replace(frame, ids=here).entered():
             rows = zip(streams, views, strict=True)
-            views = [indirect_view(s.who, s.block, view, *here) for s, view in rows]
+            views = [indirect_view(s.who, s.what, s.block, s.tile, v, *here) for s, v in rows]
             body(*[view.ref for view in views], *scratches)
         new = []
         for stream, (slot, moved) in zip(streams, state, strict=True):

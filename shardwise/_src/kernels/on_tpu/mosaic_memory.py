@@ -30,7 +30,6 @@ from shardwise._src.kernels.on_tpu.mosaic_text import (
     Rule,
     Splat,
     Value,
-    escaped,
     memory_of,
     on_values,
     operand,
@@ -40,6 +39,7 @@ from shardwise._src.kernels.simulation import POISON, kernel_check
 from shardwise._src.kernels.simulation import value as poisoned
 from shardwise._src.kernels.spaces import LARGE, Scratch, Space
 from shardwise._src.kernels.stochastic_rounding import kernel_stochastic_round
+from shardwise._src.lowering.text import quoted
 from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.random.core_generator import kernel_prng_bits, kernel_prng_seed
 
@@ -299,7 +299,7 @@ def _round(w: Any, eqn: Any, x: Operand, random: Operand, *, dtype: Any, **p: An
 def _check(w: Any, eqn: Any, failed: Operand, *values: Any, text: str, **p: Any) -> list[Operand]:
     if not text:
         raise w.unsupported(eqn)
-    w.line(f'cf.assert {xored(w, w.in_register(failed), True)}, "{escaped(text)}"')
+    w.line(f"cf.assert {xored(w, w.in_register(failed), True)}, {quoted(text)}")
     return []
 
 
