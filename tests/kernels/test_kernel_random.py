@@ -162,9 +162,11 @@ def test_stochastic_rounding(name: str):
         assert low <= value <= high
         spread = (high - low) / 2 / np.sqrt(8192)
         assert abs(row.mean() - value) < 5 * spread
-    ends = np.array([np.inf, -np.inf, np.nan, 0], np.float32)
-    found = pltpu.stochastic_round(ends, bits[0, :4], target_dtype=jnp.bfloat16)
-    np.testing.assert_array_equal(np.asarray(found).astype(np.float32), ends)
+    ends = np.array([np.inf, -np.inf, np.nan, 0, -0.0], np.float32)
+    found = pltpu.stochastic_round(ends, bits[0, :5], target_dtype=jnp.bfloat16)
+    found = np.asarray(found).astype(np.float32)
+    np.testing.assert_array_equal(found, ends)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(ends))
 
     def body(x: Any, bits: Any, out: Any) -> None:
         out[...] = pltpu.stochastic_round(x[...], bits[...], target_dtype=getattr(jnp, name))

@@ -210,6 +210,22 @@ def test_buffering():
             text(**options)
 
 
+def pipelined(**options: Any) -> Any:
+    """A pipeline whose blocks have these buffers."""
+    rows = pl.BlockSpec((2, 128), lambda i: (i, 0), pipeline_mode=pl.Buffered(**options))
+
+    def body(x: Any, out: Any) -> None:
+        double = lambda x, out: out.set(2 * x[...])  # noqa: E731
+        pltpu.emit_pipeline(double, grid=(4,), in_specs=[rows], out_specs=[rows])(x, out)
+
+    return pl.pallas_call(body, LIKE, in_specs=[HBM], out_specs=HBM)(X)
+
+
+def test_buffering_of_pipelines():
+    for options in ({}, {"revisit": pl.RevisitMode.IMMEDIATE}):
+        np.testing.assert_array_equal(pipelined(buffer_count=2, **options), 2 * X)
+
+
 CORES = pltpu.TensorCoreMesh("core", num_cores=2)
 
 
@@ -304,6 +320,10 @@ test_messages = messages(
     selecting(write)
         TypeError: select_ref: Ref{f32[8,128]} is one of several refs, which copies take, but which
         cannot be read or written. Copy it: `sync_copy(selected, buffer)`.
+    pipelined(buffer_count=3)
+        NotImplementedError: emit_pipeline of <lambda>: a block of ref 0 has
+        Buffered(buffer_count=3, use_lookahead=False, revisit=None). In pipelines each has two
+        buffers, without lookahead, and a block of a result is not read again. Leave it out.
     checking(1)
         TypeError: debug_check takes a boolean scalar as its first argument; got ~i32[]. Use
         `shardwise.numpy.all` or `shardwise.numpy.any`.

@@ -16,7 +16,7 @@ from shardwise._src.core.program_tools import walk
 from shardwise._src.core.structure import shared
 from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
-from shardwise._src.kernels.program_frames import Frame, MoreMemory
+from shardwise._src.kernels.program_frames import Frame, traced_with_memory
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.ops.sharded.varying import tracked_names
@@ -42,19 +42,19 @@ def staged_programs(
     along all of them if the body depends on the device.
     """
 
-    def stage_all(launch: Launch = launch) -> tuple[Any, bool]:
+    def stage_all() -> tuple[Any, bool]:
         types = *prefetched, *[t.type for t in launch.ins]
         varying = frozenset().union(*[t.varying for t in types])
-        try:
-            program = _staged_body(body, launch, prefetched, trees, blocks, tracked_names())
-        except MoreMemory as more:
-            return stage_all(launch.with_memory(more))
+
+        def stage_body(launch: Launch) -> Program:
+            return _staged_body(body, launch, prefetched, trees, blocks, tracked_names())
+
+        program, own = traced_with_memory(stage_body, launch, Launch.with_memory)
         if tracked_names() != varying and all(e.op.named_axes is None for e in walk(program)):
-            program = _staged_body(body, launch, prefetched, trees, blocks, varying)
-        names = launch.ref_names[launch.prefetch :]
-        rows = zip(names, blocks, launch.tiles, strict=False)
-        maps = [staged_index(launch, *row, prefetched) for row in rows]
-        return (shared(program), tuple(map(shared, maps)), launch), True
+            program = _staged_body(body, own, prefetched, trees, blocks, varying)
+        rows = zip(launch.ref_names[launch.prefetch :], blocks, launch.tiles, strict=False)
+        maps = [staged_index(own, *row, prefetched) for row in rows]
+        return (shared(program), tuple(map(shared, maps)), own), True
 
     functions = {id(f): f for f in (body, *[b.index for b in blocks if b.index is not None])}
     order = [*functions]

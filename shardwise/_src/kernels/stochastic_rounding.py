@@ -53,5 +53,8 @@ def _rounded(x: Any, random: Any, dtype: Any) -> Any:
     kept = ew.bitwise_and(bits, np.uint32(2**32 - 2**drop))
     found = bitcast_convert_type(kept, dtype=F32)
     found = ew.where(is_small, ew.sub(found, least), found)
-    found = ew.where(ew.lt(x, lit(0, x)), ew.neg(found), found)
+    sign = ew.bitwise_and(bitcast_convert_type(x, dtype=U32), np.uint32(2**31))
+    found = bitcast_convert_type(
+        ew.bitwise_or(bitcast_convert_type(found, dtype=U32), sign), dtype=F32
+    )
     return convert_element_type(ew.where(ew.is_finite(x), found, x), dtype=dtype)

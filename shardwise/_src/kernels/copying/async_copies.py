@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, ParamSpec
 
 import numpy as np
 
 from shardwise._src.base.context import current
+from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32, as_int32
 from shardwise._src.kernels.copying import copies
@@ -27,6 +28,8 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
+
+P = ParamSpec("P")
 
 
 class DeviceIdType(enum.Enum):
@@ -124,18 +127,18 @@ def async_copy(
     return made
 
 
-def async_remote_copy(
-    src_ref: Any,
-    dst_ref: Any,
-    send_sem: Any,
-    recv_sem: Any,
-    device_id: Any,
-    device_id_type: DeviceIdType = DeviceIdType.MESH,
-) -> AsyncCopy:
-    """Like `make_async_remote_copy`, and starts the copy."""
-    made = make_async_remote_copy(src_ref, dst_ref, send_sem, recv_sem, device_id, device_id_type)
-    made.start()
-    return made
+def _starting(make: Callable[P, AsyncCopy]) -> Callable[P, AsyncCopy]:
+    @functools.wraps(make)
+    def started(*args: P.args, **kwargs: P.kwargs) -> AsyncCopy:
+        made = make(*args, **kwargs)
+        made.start()
+        return made
+
+    doc = f"Like `{make.__name__}`, and starts the copy."
+    return named(started, make.__name__.removeprefix("make_"), doc)
+
+
+async_remote_copy = _starting(make_async_remote_copy)
 
 
 def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.kernels.accesses import INT32, as_int32
-from shardwise._src.kernels.blocks import Block, Tile, tile_of
+from shardwise._src.kernels.blocks import Block, Buffered, RevisitMode, Tile, tile_of
 from shardwise._src.kernels.copying.async_copies import AsyncCopy, make_async_copy
 from shardwise._src.kernels.grid_values import count_of, ids_of
 from shardwise._src.kernels.launch_staging import block_index, indirect_view
@@ -48,7 +48,7 @@ def emit_pipeline(
       body: takes refs of the blocks, of arguments and of results, and scratch memory.
       grid: as for `kernels.call`. `program_id` in the body is along this grid.
       in_specs, out_specs: lists of `Block`s, whose sizes divide those of the refs. Those of
-        arguments may have an `Indirect` dimension.
+        arguments may have an `Indirect` dimension. Each has two buffers.
 
     Returns:
       A function of the refs of arguments and of results, and of `scratches=`, which are passed to
@@ -94,6 +94,11 @@ def _tile(who: str, what: str, ref: Any, block: Block, is_out: bool) -> Tile:
     if not isinstance(ref, AnyRef) or ref.space is None:
         raise TypeError(f"{who}: expected refs of a kernel; got {short_repr(ref)}.")
     tile = tile_of(who, what, block, ref.type, VMEM)
+    if block.buffered not in (None, Buffered(2), Buffered(2, revisit=RevisitMode.IMMEDIATE)):
+        raise NotImplementedError(
+            f"{who}: a block of {what} has {block.buffered}. In pipelines each has two buffers, "
+            "without lookahead, and a block of a result is not read again. Leave it out."
+        )
     if is_out and block.indirect is not None:
         raise NotImplementedError(
             f"{who}: a block of {what}, a result, has an Indirect dimension, but a pipeline copies "
