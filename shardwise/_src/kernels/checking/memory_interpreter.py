@@ -200,11 +200,10 @@ class _Run(Device):
 
         idle, made = _idle_loads(program), []
         for i, eqn in enumerate(program.eqns):
-            op, self.site = eqn.op, eqn.site
-            for atom in _refs_of(eqn):
-                if isinstance(held := env[atom], Value):
-                    env[atom] = self._memory_with(atom, held)
-            values = [value(a) for a in eqn.invars]
+            values, op, self.site = [value(a) for a in eqn.invars], eqn.op, eqn.site
+            for n, atom in enumerate(_refs_of(eqn)):
+                if isinstance(values[n], Value):
+                    values[n] = env[atom] = self._memory_with(atom, values[n])
             if op is new_memory:
                 outs = [self._memory(eqn)]
                 made.append(outs[0].buffer)
@@ -268,10 +267,10 @@ class _Run(Device):
         made = self.buffer(key, name, eqn.outvars[0].aval, space=space)
         return Version(made, made.ids)
 
-    def _memory_with(self, var: Any, value: Value) -> Version:
+    def _memory_with(self, atom: Any, value: Value) -> Version:
         """Memory that begins with a value: refs of `Indirect` blocks have copies of elements."""
-        key = id(var), sum([key[0] == id(var) for key in self.buffers])
-        made = self.buffer(key, "an Indirect block", var.aval)
+        key = id(atom), sum([key[0] == id(atom) for key in self.buffers])
+        made = self.buffer(key, "a copy in the kernel", atom.aval)
         self.write(made, made.ids, value)
         return Version(made, made.ids)
 
