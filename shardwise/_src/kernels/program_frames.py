@@ -19,7 +19,8 @@ from shardwise._src.types.annotations import Array
 
 GLOBAL = "get_global"  # keys of memory for users begin with it
 I = TypeVar("I", int, Array)  # noqa: E741
-R, S = TypeVar("R"), TypeVar("S")
+R = TypeVar("R")
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
