@@ -187,7 +187,7 @@ MISTAKES = [
         lambda: run(copy, in_specs=[Block((0,))]),
         ValueError,
         "kernel copy: the block of argument x has 0 of type int along dimension 0; expected a positive "
-        "integer, None, Element(size) or BoundedSlice(size).",
+        "integer, None, Element(size), BoundedSlice(size) or Indirect(size).",
     ),
     (
         lambda: run(copy, in_specs=[Block(), Block()]),
@@ -317,7 +317,7 @@ MISTAKES = [
         ValueError,
         "kernel copy: the block of argument x has Element(block_size=0, padding=(0, 0)) of type "
         "Element along dimension 0; expected a positive integer, None, "
-        "Element(size) or BoundedSlice(size).",
+        "Element(size), BoundedSlice(size) or Indirect(size).",
     ),
     (
         lambda: run(copy, in_specs=[Block((Element(8, (-1, 0)),))]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -105,6 +107,39 @@ def test_keys():
 
     f = pl.pallas_call(drawn, sw.ShapeDtypeStruct((2, 8, 128), np.float32))
     np.testing.assert_array_equal(f(random.key_data(key)), [wanted, wanted])
+    f = seeded_by(lambda w: (w[0, 0], w[0, 1]))
+    np.testing.assert_array_equal(f(random.key_data(key)), wanted)
+    assert '"tpu.prng_set_seed_32"' in text_of(f, random.key_data(key))
+
+
+def seeded_by(words: Any, space: Any = pltpu.SMEM) -> Any:
+    """Numbers from the words of a key, which are in SMEM."""
+
+    def uniform(w: Any, out: Any) -> None:
+        pltpu.prng_seed(*words(w))
+        out[...] = pltpu.stateful_uniform((8, 128))
+
+    specs, like = [pl.BlockSpec(memory_space=space)], sw.ShapeDtypeStruct((8, 128), np.float32)
+    return pl.pallas_call(uniform, like, in_specs=specs)
+
+
+def on_tpu(words: Any, space: Any = pltpu.SMEM) -> str:
+    return text_of(seeded_by(words, space), np.zeros((1, 2), np.uint32))
+
+
+def wrapped(w: Any) -> Any:
+    return [random.wrap_key_data(w[...], impl="pallas_tpu")]
+
+
+def test_the_name_of_keys_needs_no_kernels():
+    code = (
+        "import sys, numpy as np; from shardwise import random;"
+        "data = np.array([[3, 5]], np.uint32);"
+        "print(random.key_data(random.wrap_key_data(data, impl='pallas_tpu')));"
+        "assert 'shardwise._src.kernels.launches' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[[3 5]]\n"
 
 
 def test_folding_in_is_a_round_of_threefry():
@@ -127,9 +162,11 @@ def test_stochastic_rounding(name: str):
         assert low <= value <= high
         spread = (high - low) / 2 / np.sqrt(8192)
         assert abs(row.mean() - value) < 5 * spread
-    ends = np.array([np.inf, -np.inf, np.nan, 0], np.float32)
-    found = pltpu.stochastic_round(ends, bits[0, :4], target_dtype=jnp.bfloat16)
-    np.testing.assert_array_equal(np.asarray(found).astype(np.float32), ends)
+    ends = np.array([np.inf, -np.inf, np.nan, 0, -0.0], np.float32)
+    found = pltpu.stochastic_round(ends, bits[0, :5], target_dtype=jnp.bfloat16)
+    found = np.asarray(found).astype(np.float32)
+    np.testing.assert_array_equal(found, ends)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(ends))
 
     def body(x: Any, bits: Any, out: Any) -> None:
         out[...] = pltpu.stochastic_round(x[...], bits[...], target_dtype=getattr(jnp, name))
@@ -159,6 +196,22 @@ test_messages = messages(
     pltpu.stochastic_round(np.ones(2, np.int32), np.ones(2, np.uint32), target_dtype="bfloat16")
         ValueError: stochastic_round: x is of float32, and the result of bfloat16 or a float8; got
         i32[2] and bfloat16.
+    seeded_by(lambda w: [w[...]])(pltpu.to_pallas_key(random.key(0)))
+        TypeError: kernel uniform: an argument has the type key<pl>[], of PRNG keys, which kernels
+        cannot load. Pass the bits, `random.key_data(key)`, in SMEM, and seed the generator with
+        them: `prng_seed(w[0, 0], w[0, 1])`.
+    seeded_by(lambda w: [w[...]])(random.key(0))
+        TypeError: kernel uniform: an argument has the type key<fry>[], of PRNG keys, which kernels
+        cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make the key in the
+        kernel: `random.wrap_key_data(ref[...])`.
+    on_tpu(wrapped, pltpu.VMEM)
+        LoweringException: kernel uniform: [random_wrap] is not supported by Mosaic, the compiler of
+        kernels for TPUs. TPUs have a generator, which is seeded by integers, such as the words of a
+        key that is in SMEM: `prng_seed(w[0, 0], w[0, 1])`, and from which `stateful_uniform` and
+        others draw. See `to_pallas_key`.
+    on_tpu(lambda w: (w[0, 0], w[0, 1], 3))
+        LoweringException: kernel uniform: [kernel_prng_seed] of 3 integers is not supported by
+        Mosaic, the compiler of kernels for TPUs. Combine them: pass one or two.
     random.split(pltpu.to_pallas_key(random.key(0)))
         NotImplementedError: Keys for the generator of TPUs cannot be split. Make others with
         `random.fold_in`.

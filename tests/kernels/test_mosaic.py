@@ -174,6 +174,28 @@ def test_arrays_of_symbolic_sizes():
     np.testing.assert_array_equal(exported_copy("cpu").call(X), X)
 
 
+def test_prefetched_arrays_of_symbolic_sizes():
+    block = Block((8, 128), lambda i, at: (at[i], 0))
+    out = Block((8, 128), lambda i, at: (i, 0))
+
+    def gathered(at, x):
+        options = {"in_specs": [block], "out_specs": out, "prefetch": 1, "name": "gathered"}
+        return call(lambda at, x, out: out.set(x[...]), like(16, 128), grid=2, **options)(at, x)
+
+    (n,) = export.symbolic_shape("n")
+    args = sw.ShapeDtypeStruct((n,), np.int32), like(32, 128)
+    found = export.export(sw.jit(gathered), platforms=["cpu"])(*args)
+    x = np.arange(32 * 128, dtype=np.float32).reshape(32, 128)
+    at = np.array([3, 1, 5], np.int32)
+    np.testing.assert_array_equal(found.call(at, x), x.reshape(4, 8, 128)[at[:2]].reshape(16, 128))
+    with pytest.raises(NotImplementedError) as caught:
+        export.export(sw.jit(gathered), platforms=["tpu"])(*args)
+    assert str(caught.value) == (
+        "kernel gathered cannot be compiled for 'tpu' with symbolic sizes, which i32[n] has. "
+        "Export the program for each size, or for CPUs."
+    )
+
+
 @needs_tpu
 def test_exported_arrays_of_symbolic_sizes_compile():
     again = export.deserialize(exported_copy("tpu").serialize())
@@ -263,6 +285,42 @@ def test_a_ring_is_compiled():
     found = sw.jit(ring(mesh)).lower(on(mesh, like(32, 128), "x", None))
     assert "has_side_effect = true" in found.as_text()
     assert "tpu_custom_call" in found.compile().as_text()
+
+
+def squared_after_barrier(x, out, square):
+    """Squares; the left neighbor signals, so that all devices have begun."""
+    barrier = get_barrier_semaphore()
+    semaphore_signal(barrier, device_id=(lax.rem(lax.axis_index("x") + 1, COUNT),))
+    semaphore_wait(barrier)
+    square[...] = x[...] * x[...]
+    out[...] = square[...] + 1
+
+
+def tangents(mesh):
+    memory, params = [VMEM((8, 128), np.float32)], CompilerParams(collective_id=5)
+    f = call(squared_after_barrier, like(8, 128), scratch=memory, params=params)
+    over = sw.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    return lambda x, t: sw.jvp(over, (x,), (t,))
+
+
+def test_tangents_of_a_kernel_with_a_barrier():
+    """Their scratch memory does not take the place of the barrier."""
+    x = np.arange(32 * 128, dtype=np.float32).reshape(32, 128)
+    f = tangents(sw.make_mesh((COUNT,), ("x",)))
+    out, tangent = sw.jit(f)(x, x + 1)
+    np.testing.assert_array_equal(out, x * x + 1)
+    np.testing.assert_array_equal(tangent, 2 * x * (x + 1))
+    text = text_of(f, x, x)
+    assert serialized(text)
+    assert "tpu.sem_barrier : memref<!tpu.semaphore, #tpu.memory_space<semaphore_mem>>" in text
+    assert "scratch_operands = 2 : i64" in text  # the square and its tangent
+
+
+@needs_tpu
+def test_tangents_of_a_kernel_with_a_barrier_are_compiled():
+    mesh = mesh_on("tpu-v5e:2x2", (COUNT,), ("x",))
+    x = on(mesh, like(32, 128), "x", None)
+    assert "tpu_custom_call" in sw.jit(tangents(mesh)).lower(x, x).compile().as_text()
 
 
 @needs_tpu

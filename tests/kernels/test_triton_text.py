@@ -19,6 +19,7 @@ from shardwise._src.runtime.compiler.triton_modules import serialized
 from shardwise._src.runtime.platforms import ROCM
 from shardwise.experimental.pallas.triton import elementwise_inline_asm
 from shardwise.kernels import Block, CompilerParams, Element, call, ds, program_id, when
+from tests.helpers.errors import fails
 from tests.helpers.triton_numpy import OutsideError, kernel_of, triton_values
 from tests.kernels.kernels import CASES, like
 from tests.kernels.test_triton_values import flash, product
@@ -176,10 +177,35 @@ def test_assembly():
     f = call(body, (like(16), like(16)), name="assembly")
     text = kernel_of(f, ones(16)).text
     serialized(text)
-    assert 'tt.elementwise_inline_asm "tanh.approx.f32 $0, $2;\\n\\tmov.f32 $1, $2;"' in text
+    assert 'tt.elementwise_inline_asm "tanh.approx.f32 $0, $2;\\0A\\09mov.f32 $1, $2;"' in text
     assert '{constraints = "=f,=f,f", packed_element = 1 : i32, pure = true}' in text
     with pytest.raises(NotImplementedError, match="cannot be compiled for 'cpu'"):
         f(ones(16))
     with pytest.raises(ValueError, match=r"arrays of one shape; got f32\[16\], f32\[8\]\.$"):
         options = {"constraints": "=f,f", "pack": 1, "result_shape_dtypes": [like(8)]}
         elementwise_inline_asm(asm, args=[ones(16)], **options)
+    with pytest.raises(ValueError, match=r"expected at least one result; got none\.$"):
+        elementwise_inline_asm(
+            asm, args=[ones(16)], constraints="f", pack=1, result_shape_dtypes=[]
+        )
+
+
+def test_assembly_without_arguments_and_with_any_characters():
+    def body(out, shape=()):
+        code = '// "name", a\\b, ±\nmov.u32 $0, %laneid;'
+        integer = [sw.ShapeDtypeStruct(shape, np.int32)]
+        options = {"constraints": "=r", "pack": 1, "result_shape_dtypes": integer}
+        (found,) = elementwise_inline_asm(code, args=[], **options)
+        out[...] = jnp.full(16, found)
+
+    text = kernel_of(call(body, sw.ShapeDtypeStruct((16,), np.int32), name="lanes")).text
+    serialized(text)
+    code = r"// \22name\22, a\5Cb, \C2\B1\0Amov.u32 $0, %laneid;"
+    options = '{constraints = "=r", packed_element = 1 : i32, pure = true}'
+    assert f'tt.elementwise_inline_asm "{code}" {options} -> i32' in text
+    fails(
+        ValueError,
+        "elementwise_inline_asm: the results of code without arguments are scalars; got i32[16]. "
+        "Pass an array of that shape.",
+        lambda: body(None, (16,)),
+    )

@@ -278,7 +278,7 @@ def test_wrong_seeds():
     )
     assert message(ValueError, lambda: random.key(0, impl="mt19937")) == (
         "unknown PRNG implementation 'mt19937'. The known ones are: 'threefry2x32', "
-        "'threefry4x32', 'philox2x32', 'philox4x32', 'rbg', 'unsafe_rbg'."
+        "'threefry4x32', 'philox2x32', 'philox4x32', 'rbg', 'unsafe_rbg', 'pallas_tpu'."
     )
     assert message(TypeError, lambda: random.key(0, impl=7)) == (
         "a PRNG implementation must be a name, a key dtype, or a result of `define_prng_impl`; got "

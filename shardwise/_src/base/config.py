@@ -344,7 +344,8 @@ pallas_enable_debug_checks = Flag(
 pallas_poison_buffers = Flag(
     "pallas_poison_buffers",
     False,
-    "Memory that kernels allocate begins as NaN, and of integers as the least one.",
+    "Memory that kernels have not written is NaN, and of integers the least one: on CPUs all "
+    "memory, on TPUs that of `run_scoped` in VMEM; on GPUs it has no effect.",
     trace=True,
 )
 export_calling_convention_version = Flag(

@@ -219,18 +219,23 @@ def debug_check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) ->
     _check(pred, msg, fmt_args, fmt_kwargs, True)
 
 
+def require_condition(who: str, pred: Any) -> None:
+    """Raises a TypeError if an argument of `who` is not one boolean."""
+    t = type_of(pred)
+    if t.shape or not is_bool(t.dtype):
+        raise TypeError(
+            f"{who} takes a boolean scalar as its first argument; got {t.str_short(True)}. Use "
+            "`shardwise.numpy.all` or `shardwise.numpy.any`."
+        )
+
+
 def _check(pred: Any, msg: str, args: tuple, kwargs: dict, optional: bool) -> None:
     if not isinstance(msg, str):
         raise TypeError(
             f"checkify.check takes a message as its second argument; got {msg!r} of type "
             f"{type(msg).__name__}."
         )
-    t = type_of(pred)
-    if t.shape or not is_bool(t.dtype):
-        raise TypeError(
-            "checkify.check takes a boolean scalar as its first argument; got "
-            f"{t.str_short(True)}. Use `shardwise.numpy.all` or `shardwise.numpy.any`."
-        )
+    require_condition("checkify.check", pred)
     values, tree = flatten((args, kwargs))
     for x in values:
         if not can_be_operand(x):

@@ -119,8 +119,6 @@ class Block:
     def indirect(self) -> int | None:
         """The dimension that is `Indirect`."""
         found = [d for d, e in enumerate(self.shape or ()) if isinstance(e, Indirect)]
-        if len(found) > 1:
-            raise ValueError(f"A block has one Indirect dimension at most; got {self.shape}.")
         return found[0] if found else None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -140,6 +138,7 @@ class Tile:
     padding: of the array, before and after, so that every block is inside.
     ragged:  the dimensions of `BoundedSlice`s, whose sizes follow the indices of a block.
     buffered: how TPUs buffer it; None: as they do by default.
+    is_indirect: whether programs use, of a dimension that it has, the elements at some indices.
     """
 
     type: ArrayType
@@ -150,6 +149,7 @@ class Tile:
     space: Space
     ragged: tuple[int, ...] = ()
     buffered: Buffered | None = None
+    is_indirect: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -217,7 +217,13 @@ def tile_of(who: str, what: str, block: Block, t: ArrayType, space: Space) -> Ti
     rows = [_entry(who, what, d, *row) for d, row in enumerate(zip(entries, t.shape, strict=True))]
     ragged = tuple([d for d, entry in enumerate(entries) if isinstance(entry, BoundedSlice)])
     sizes, kept, element, padding = zip(*rows, strict=True) if rows else ((), (), (), ())
-    return Tile(t, sizes, kept, element, padding, space, ragged, block.buffered)
+    count = sum(isinstance(entry, Indirect) for entry in entries)
+    if count > 1:
+        raise ValueError(
+            f"{who}: the block of {what} has {count} Indirect dimensions, {short_repr(entries)}. A "
+            "block has one at most: take the elements along the others in the kernel."
+        )
+    return Tile(t, sizes, kept, element, padding, space, ragged, block.buffered, count > 0)
 
 
 def _entry(
@@ -233,7 +239,7 @@ def _entry(
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
         raise ValueError(
             f"{who}: the block of {what} has {short_repr(entry)} along dimension {d}; expected a "
-            "positive integer, None, Element(size) or BoundedSlice(size)."
+            "positive integer, None, Element(size), BoundedSlice(size) or Indirect(size)."
         )
     size = int(size)
     if isinstance(entry, Indirect):

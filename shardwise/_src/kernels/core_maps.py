@@ -16,6 +16,7 @@ values of the refs. `shard_map` over a `CoreMesh` is the same.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ from shardwise._src.kernels.blocks import Block, tile_of
 from shardwise._src.kernels.launch_record import INT, CompilerParams, CostEstimate, Launch
 from shardwise._src.kernels.launch_staging import reject_captured, staged_index
 from shardwise._src.kernels.launches import op_of
-from shardwise._src.kernels.program_frames import GLOBAL, Frame, MoreMemory
+from shardwise._src.kernels.program_frames import GLOBAL, Frame, MoreMemory, traced_with_memory
 from shardwise._src.kernels.simulation import Simulation, chosen
 from shardwise._src.kernels.spaces import ANY, allocated
 from shardwise._src.messages.argument_names import name_of
@@ -110,10 +111,8 @@ def core_map(
     @hides_frames
     def run(f: Callable[[], None]) -> None:
         title = name or name_of(f)
-        refs: list[Ref] = []
-        memory: dict[Any, Any] = {}  # that functions of the library need: see `own_memory`
 
-        def flat(core: Any) -> list[Any]:
+        def flat(memory: dict[Any, Any], core: Any) -> list[Any]:
             held = {key: Ref(allocated(x), x.space) for key, x in memory.items()}
             axis = NamedAxis(mesh.axis_name, mesh.num_cores, serial=_Core(core))
             sizes, names = [mesh.num_cores], (mesh.axis_name,)
@@ -131,18 +130,20 @@ def core_map(
                 )
             return []
 
-        while True:
-            try:
-                body, captured = stage(flat, [INT], transform="core_map", name=title, refs=refs)
-                break
-            except MoreMemory as more:
-                if mesh.num_cores > 1 and more.key.startswith(GLOBAL):
-                    raise NotImplementedError(
-                        f"core_map: {title} has memory of `get_global`, which several cores cannot "
-                        "share yet. Pass it a ref instead."
-                    ) from None
-                memory[more.key] = more.memory
-                refs.clear()
+        def staged(memory: dict[Any, Any]) -> tuple[Any, Any, list[Ref]]:
+            refs: list[Ref] = []
+            run = functools.partial(flat, memory)
+            return *stage(run, [INT], transform="core_map", name=title, refs=refs), refs
+
+        def grown(memory: dict[Any, Any], more: MoreMemory) -> dict[Any, Any]:
+            if mesh.num_cores > 1 and more.key.startswith(GLOBAL):
+                raise NotImplementedError(
+                    f"core_map: {title} has memory of `get_global`, which several cores cannot "
+                    "share yet. Pass it a ref instead."
+                ) from None
+            return {**memory, more.key: more.memory}
+
+        (body, captured, refs), _ = traced_with_memory(staged, {}, grown)
         reject_captured(title, body, captured)
         values = values_of(refs)
         types = tuple(map(type_of, values))

@@ -97,7 +97,7 @@ def _check_inside(who: str, tile: Tile, ids: np.ndarray, at: np.ndarray) -> None
 def _check_written(
     who: str, tile: Tile, launch: Launch, ids: np.ndarray, at: np.ndarray, is_aliased: bool
 ) -> None:
-    if any(tile.element):
+    if any(tile.element) or tile.is_indirect:
         return  # these may overlap
     counts = [last + 1 for last in tile.bounds[1]]
     flat: np.ndarray = np.asarray(np.ravel_multi_index(tuple(at.T), counts))

@@ -27,7 +27,6 @@ from shardwise._src.kernels.grid_values import MOST_PROGRAMS
 from shardwise._src.kernels.independent_axes import independent_axes
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.on_cpu import with_room
-from shardwise._src.kernels.simulation import PLAIN
 from shardwise._src.kernels.spaces import LARGE, Scratch
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.sharded.varying import pvary
@@ -47,7 +46,7 @@ PREFETCHED = "the derivative is with respect to a prefetched array, which has no
 def obstacle(body: Program, launch: Launch, unknown: Sequence[bool]) -> str | None:
     """Why a launch cannot be divided; None if it can. unknown: which operands are."""
     refs = (*launch.tiles, *launch.scratch)
-    if launch.simulation != PLAIN:
+    if not launch.simulation.is_compiled:
         return SIMULATED
     if launch.dynamic:
         return SIZES

@@ -57,6 +57,11 @@ class CompilerParams:
                 object.__setattr__(self, name, tuple(value))
 
     @property
+    def has_barrier(self) -> bool:
+        """Whether the first scratch memory of the kernel is that of `get_barrier_semaphore`."""
+        return self.collective_id is not None
+
+    @property
     def is_retained(self) -> bool:
         """Whether the kernel is kept if its results are not used."""
         kind = getattr(self.has_side_effects, "value", self.has_side_effects)
@@ -88,7 +93,7 @@ class Launch:
     simulation: what CPUs do where its behavior is not specified.
     labels:   the names of prefetched arrays, inputs, results and scratch, for messages.
     own:      the keys of memory for functions of the library (`own_memory`), which follows scratch
-      memory; the barrier is the last one.
+      memory.
     primal:   of a launch that also computes tangents: the body, maps and launch without these.
     is_transposed: whether it is the reverse mode of another launch.
     """
@@ -136,13 +141,11 @@ class Launch:
 
     def with_memory(self, more: MoreMemory) -> Launch:
         """With more memory for functions of the library."""
-        at = len(self.scratch) - (self.params.collective_id is not None)
-        label = len(self.labels) - len(self.scratch) + at
         return replace(
             self,
             own=(*self.own, more.key),
-            scratch=(*self.scratch[:at], more.memory, *self.scratch[at:]),
-            labels=(*self.labels[:label], f"the memory of {more.key}", *self.labels[label:]),
+            scratch=(*self.scratch, more.memory),
+            labels=(*self.labels, f"the memory of {more.key}"),
         )
 
     def sizes(self, dynamic: Sequence[Any]) -> list[Any]:

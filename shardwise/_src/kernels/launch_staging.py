@@ -14,9 +14,9 @@ from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import walk
 from shardwise._src.core.structure import shared
-from shardwise._src.kernels.blocks import Block, Squeezed, Tile
+from shardwise._src.kernels.blocks import Block, Tile
 from shardwise._src.kernels.launch_record import INT, Launch
-from shardwise._src.kernels.program_frames import Frame, MoreMemory
+from shardwise._src.kernels.program_frames import Frame, traced_with_memory
 from shardwise._src.kernels.spaces import SMEM
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.ops.sharded.varying import tracked_names
@@ -42,19 +42,19 @@ def staged_programs(
     along all of them if the body depends on the device.
     """
 
-    def stage_all(launch: Launch = launch) -> tuple[Any, bool]:
+    def stage_all() -> tuple[Any, bool]:
         types = *prefetched, *[t.type for t in launch.ins]
         varying = frozenset().union(*[t.varying for t in types])
-        try:
-            program = _staged_body(body, launch, prefetched, trees, blocks, tracked_names())
-        except MoreMemory as more:
-            return stage_all(launch.with_memory(more))
+
+        def stage_body(launch: Launch) -> Program:
+            return _staged_body(body, launch, prefetched, trees, blocks, tracked_names())
+
+        program, own = traced_with_memory(stage_body, launch, Launch.with_memory)
         if tracked_names() != varying and all(e.op.named_axes is None for e in walk(program)):
-            program = _staged_body(body, launch, prefetched, trees, blocks, varying)
-        names = launch.ref_names[launch.prefetch :]
-        rows = zip(names, blocks, launch.tiles, strict=False)
-        maps = [staged_index(launch, *row, prefetched) for row in rows]
-        return (shared(program), tuple(map(shared, maps)), launch), True
+            program = _staged_body(body, own, prefetched, trees, blocks, varying)
+        rows = zip(launch.ref_names[launch.prefetch :], blocks, launch.tiles, strict=False)
+        maps = [staged_index(own, *row, prefetched) for row in rows]
+        return (shared(program), tuple(map(shared, maps)), own), True
 
     functions = {id(f): f for f in (body, *[b.index for b in blocks if b.index is not None])}
     order = [*functions]
@@ -93,13 +93,14 @@ def _staged_body(
         first, rest = refs[: launch.prefetch], refs[launch.prefetch :]
         ins, changed = rest[: len(launch.ins)], rest[len(launch.ins) :]
         outs, scratch = changed[: len(launch.outs)], changed[len(launch.outs) :]
-        barrier = None if launch.params.collective_id is None else scratch.pop()
+        barrier = scratch.pop(0) if launch.params.has_barrier else None
         sizes = launch.sizes(dynamic)
         own = [scratch.pop() for _ in launch.own]
         held = dict(zip(reversed(launch.own), own, strict=True))
         frame = Frame(title, ids, sizes, launch.names, barrier, varying, launch.simulation, held)
         with frame.entered():
-            rows = zip(blocks, [*ins, *outs], strict=True)
+            names = launch.ref_names[launch.prefetch :]
+            rows = zip(names, blocks, launch.tiles, [*ins, *outs], strict=False)
             views = [indirect_view(f"kernel {title}", *row, *ids, *first) for row in rows]
             more = scratch_tree.unflatten(scratch)
             named = more if isinstance(more, dict) else {}
@@ -149,37 +150,48 @@ class IndirectView(NamedTuple):
             self.whole[self.places] = self.ref[...]
 
 
-def indirect_view(who: str, block: Block, ref: Any, *args: Any) -> IndirectView:
-    """args: of the block's `index`."""
+def indirect_view(
+    who: str, what: str, block: Block, tile: Tile, ref: Any, *args: Any
+) -> IndirectView:
+    """The ref of a block, which is named `what` in messages. args: of the block's `index`."""
     d = block.indirect
-    if d is None:
+    if d is None or block.shape is None:
         return IndirectView(ref, ref, None)
-    assert block.index is not None and block.shape is not None
-    at = block.index(*args)[d]
-    at = at[...] if hasattr(at, "space") else as_arraylike(at)
-    size, t = block.shape[d].block_size, type_of(at)
+    size = block.shape[d].block_size
+    rule = (
+        f"{who}: the index of the block of {what} along its Indirect dimension is an array of "
+        f"{size} integers, or a ref of them"
+    )
+    if block.index is None:
+        raise ValueError(f"{rule}; the block has no index.")
+    at = _index_entries(who, what, block.index(*args), tile)[d]
+    try:
+        at = at[...] if hasattr(at, "space") else as_arraylike(at)
+        t = type_of(at)
+    except TypeError:
+        raise TypeError(f"{rule}; got {short_repr(at)}.") from None
     if t.shape != (size,) or not is_integer(t.dtype):
-        raise ValueError(
-            f"{who}: the index along an Indirect dimension is an array of {size} integers; got "
-            f"{t.str_short(True)}."
-        )
-    kept = sum(not (e is None or isinstance(e, Squeezed)) for e in block.shape[:d])
-    places = (*[slice(None)] * kept, at)
+        raise ValueError(f"{rule}; got {t.str_short(True)}.")
+    places = (*[slice(None)] * sum(tile.kept[:d]), at)
     return IndirectView(Ref(ref[places], ref.space), ref, places)
 
 
-def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> list[Any]:
-    """The indices of a block, and then the sizes of its slices. args: of its `index`."""
-    if block.index is None:
-        return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
-    found = block.index(*args)
+def _index_entries(who: str, what: str, found: Any, tile: Tile) -> Sequence[Any]:
+    """What a block's `index` returned: an entry for each dimension."""
     found = found if isinstance(found, tuple | list) else (found,)
     if len(found) != len(tile.sizes):
         raise ValueError(
             f"{who}: the index of the block of {what} has {len(found)} entries; "
             f"expected {len(tile.sizes)}, one for each dimension of {tile.type.str_short(True)}."
         )
-    starts, sizes = list(found), []
+    return found
+
+
+def block_index(who: str, what: str, block: Block, tile: Tile, *args: Any) -> list[Any]:
+    """The indices of a block, and then the sizes of its slices. args: of its `index`."""
+    if block.index is None:
+        return [np.int32(0)] * (len(tile.sizes) + len(tile.ragged))
+    starts, sizes = [*_index_entries(who, what, block.index(*args), tile)], []
     if block.indirect is not None:
         starts[block.indirect] = np.int32(0)
     for d in tile.ragged:

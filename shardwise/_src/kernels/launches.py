@@ -39,7 +39,6 @@ from shardwise._src.kernels.on_cpu import NEAREST, loop_program, run_loop
 from shardwise._src.kernels.on_gpu.triton_call import gpu_program
 from shardwise._src.kernels.on_tpu.mosaic_call import tpu_program
 from shardwise._src.kernels.reverse_launches import split, transposed, why_not_transposed
-from shardwise._src.kernels.simulation import PLAIN, POISONED
 from shardwise._src.kernels.vectorized import in_form
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, zeros
 from shardwise._src.runtime.platforms import Platform
@@ -228,12 +227,12 @@ def _loop(types: Sequence[ArrayType], p: dict[str, Any], fill: Any = None) -> Pr
 def _ends(launch: Launch) -> Any:
     """What programs that are differentiated read beyond the ends of arrays: 0 could have infinite
     derivatives there, which are multiplied by 0."""
-    return NEAREST if launch.simulation == PLAIN else None
+    return NEAREST if launch.simulation.is_compiled else None
 
 
 def _expand(op: Op, types: Any, p: dict[str, Any], platform: Platform) -> Program:
     launch = p["launch"]
-    if launch.simulation not in (PLAIN, POISONED):
+    if not launch.simulation.is_compiled:
         return _loop(types, p)
     if not platform.is_xla_cpu:
         _check_sizes(launch, types, platform)
@@ -259,8 +258,9 @@ def _check_sizes(launch: Launch, types: Sequence[ArrayType], platform: Platform)
             f"{who}: a block is a BoundedSlice. Use blocks of one size, and mask what is beyond "
             "the end: `kernels.load(…, mask=…)`."
         )
-    sizes = types if platform.triton_library else [t.ref_type for t in launch.tiles]
-    found = next((t for t in sizes if any(isinstance(n, Symbolic) for n in t.shape)), None)
+    refs = *launch.parts(types)[1], *[t.ref_type for t in launch.tiles]
+    sized = types if platform.triton_library else refs
+    found = next((t for t in sized if any(isinstance(n, Symbolic) for n in t.shape)), None)
     if found is not None:
         raise NotImplementedError(
             f"{who} with symbolic sizes, which {found.str_short(True)} has. Export the program for "

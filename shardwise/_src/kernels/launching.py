@@ -28,6 +28,7 @@ from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import leaf_paths
+from shardwise._src.random.core_generator import TAG
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -132,11 +133,12 @@ def call(
     outs = [_out_type(who, x) for x in out_leaves]
     scratch_leaves, scratch_tree = flatten(scratch)
     memory = [as_scratch(who, s) for s in scratch_leaves]
-    if params is not None and params.collective_id is not None:
-        memory.append(SemaphoreType.BARRIER())  # of `get_barrier_semaphore`
     parameters = _parameters_of(body)
     out_names = [f"out{path}" for path in leaf_paths(out)]
-    own_names = [*out_names, *_scratch_names(memory, scratch, parameters)]
+    own_names = [*out_names, *_scratch_names(scratch, parameters)]
+    if params is not None and params.has_barrier:
+        memory.insert(0, SemaphoreType.BARRIER())
+        own_names.insert(len(outs), "the barrier")
     dynamic = [n for n in sizes if not isinstance(n, int)]
 
     def bound(args: Sequence[Any], types: tuple[Any, ...], tree: Any) -> BoundOp:
@@ -194,17 +196,15 @@ def call(
     return launched
 
 
-def _scratch_names(memory: Sequence[Any], scratch: Any, parameters: Sequence[str]) -> list[str]:
+def _scratch_names(scratch: Any, parameters: Sequence[str]) -> Sequence[str]:
     """The names of scratch memory: keys, or those of the kernel's last parameters."""
     leaves = leaf_paths(scratch)
     if isinstance(scratch, dict):
-        names = [path.strip("[]'\"") for path in leaves]
-    else:
-        count = len(scratch) if isinstance(scratch, tuple | list) else 1
-        known = len(leaves) == count and len(parameters) >= len(leaves)
-        own = [f"scratch{path}" for path in leaves]
-        names = parameters[len(parameters) - len(leaves) :] if known else own
-    return [*names, *["the barrier"] * (len(memory) - len(names))]
+        return [path.strip("[]'\"") for path in leaves]
+    count = len(scratch) if isinstance(scratch, tuple | list) else 1
+    if len(leaves) == count and len(parameters) >= len(leaves):
+        return parameters[len(parameters) - len(leaves) :]
+    return [f"scratch{path}" for path in leaves]
 
 
 def _checked(level: Any, op: BoundOp, operands: Sequence[Any]) -> list[Any]:
@@ -272,10 +272,12 @@ def _value_of_argument(who: str, x: Any) -> Any:
     value = x if is_array(x) else eval_trace().new_array(x)
     t = type_of(value)
     if isinstance(t.dtype, ExtendedDType):
+        remedy = "and (on CPUs) make the key in the kernel: `random.wrap_key_data(ref[...])`."
+        if t.dtype.name == f"key<{TAG}>":
+            remedy = "in SMEM, and seed the generator with them: `prng_seed(w[0, 0], w[0, 1])`."
         raise TypeError(
             f"{who}: an argument has the type {t.str_short(True)}, of PRNG keys, "
-            "which kernels cannot load. Pass the bits, `random.key_data(key)`, and (on CPUs) make "
-            "the key in the kernel: `random.wrap_key_data(ref[...])`."
+            f"which kernels cannot load. Pass the bits, `random.key_data(key)`, {remedy}"
         )
     return strip_weak_type(value) if t.weak_type else value
 

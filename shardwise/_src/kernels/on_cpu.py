@@ -80,7 +80,7 @@ def run_loop(
     """The results, and the last values of `more`, which the body takes and returns after its
     scratch memory."""
     launch, ends = with_room(launch, maps), fill
-    fill = 0 if fill == NEAREST else fill
+    fill = launch.simulation.fill if fill == NEAREST else fill
     dynamic, prefetched, inputs = launch.parts([*map(drop_sharding, operands)])
     sizes = launch.sizes(dynamic)
     aliased = {out: i for i, out in launch.aliases}

@@ -19,6 +19,8 @@ from shardwise._src.types.annotations import Array
 
 GLOBAL = "get_global"  # keys of memory for users begin with it
 I = TypeVar("I", int, Array)  # noqa: E741
+R = TypeVar("R")
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,18 @@ class MoreMemory(BaseException):
     def __init__(self, key: str, memory: Any):
         super().__init__(key)
         self.key, self.memory = key, memory
+
+
+def traced_with_memory(
+    trace: Callable[[S], R], start: S, grow: Callable[[S, MoreMemory], S]
+) -> tuple[R, S]:
+    """The result of tracing a kernel, again with more memory as often as it needs that; and the
+    last argument of `trace`, which has the memory."""
+    while True:
+        try:
+            return trace(start), start
+        except MoreMemory as more:
+            start = grow(start, more)
 
 
 def own_memory(who: str, key: str, memory: Any) -> Any:

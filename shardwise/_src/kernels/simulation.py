@@ -73,6 +73,12 @@ class Simulation:
                 f"Simulation: fill is a number, 'least' or 'greatest'; got {short_repr(self.fill)}."
             )
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it changes at most what memory begins with: then launches are kernels on GPUs and
+        TPUs, and their derivatives are launches."""
+        return self in (PLAIN, POISONED)
+
 
 POISON = "poison"  # the fill "least", on TPUs too
 PLAIN, POISONED = Simulation(), Simulation(fill=POISON)

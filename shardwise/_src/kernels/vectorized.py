@@ -29,7 +29,6 @@ from shardwise._src.kernels.blocks import Tile
 from shardwise._src.kernels.copying.in_step import communicates
 from shardwise._src.kernels.independent_axes import independent_axes, is_written
 from shardwise._src.kernels.launch_record import INT, Launch
-from shardwise._src.kernels.simulation import PLAIN
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.transforms.batch import batch, to_dim
@@ -47,8 +46,9 @@ def in_form(body: Program, launch: Launch, maps: tuple[Program, ...]) -> Parts:
     sizes = [n for tile in launch.tiles for n in tile.type.shape]
     is_known = not any(t.ragged for t in launch.tiles)
     is_known = is_known and not any(isinstance(n, Symbolic) for n in sizes)
-    is_plain = launch.simulation == PLAIN and not (body.effects or communicates(body))
-    if kernels_cpu_form.value == "loop" or not (is_plain and is_known):
+    is_pure = not (body.effects or communicates(body))
+    is_possible = launch.simulation.is_compiled and is_pure and is_known
+    if kernels_cpu_form.value == "loop" or not is_possible:
         return body, launch
     for axis in reversed(range(len(launch.grid))):
         places, count = _places(body, launch, maps, axis), launch.grid[axis] or 0

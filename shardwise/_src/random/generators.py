@@ -25,6 +25,7 @@ from shardwise._src.numpy.creation import asarray
 from shardwise._src.ops.random import hashes
 from shardwise._src.ops.random.bits import GENERATORS, default_dtype, generator, random_seed
 from shardwise._src.ops.shape import concatenate, slice_in_dim
+from shardwise._src.random import core_generator
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import KeyDType
 
@@ -64,7 +65,16 @@ class PRNGSpec:
         return self._impl.tag
 
 
-NAMED: dict[str, PRNGImpl] = {}  # definitions that are also found by their names
+TPU_KEYS = PRNGImpl(
+    core_generator.KEY_SHAPE,
+    core_generator.seed_of,
+    core_generator.split,
+    core_generator.bits,
+    core_generator.fold_in,
+    core_generator.NAME,
+    core_generator.TAG,
+)
+NAMED = {TPU_KEYS.name: TPU_KEYS}  # definitions that are also found by their names
 Generated = str | KeyDType | PRNGSpec | PRNGImpl | None
 
 
@@ -114,7 +124,7 @@ def key_dtype(impl_spec: Generated = None) -> KeyDType:
         )
     if impl_spec in GENERATORS:
         return KeyDType(impl_spec, GENERATORS[impl_spec].key_shape)
-    known = ", ".join(map(repr, GENERATORS))
+    known = ", ".join(map(repr, (*GENERATORS, *NAMED)))
     raise ValueError(f"unknown PRNG implementation {impl_spec!r}. The known ones are: {known}.")
 
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.pallas_api.kernel_random import stateful_bits as stateful_bits
     from shardwise._src.kernels.pallas_api.kernel_random import stateful_normal as stateful_normal
     from shardwise._src.kernels.pallas_api.kernel_random import stateful_uniform as stateful_uniform
-    from shardwise._src.kernels.pallas_api.kernel_random import stochastic_round as stochastic_round
     from shardwise._src.kernels.pallas_api.kernel_random import to_pallas_key as to_pallas_key
     from shardwise._src.kernels.pallas_api.pallas import (
         PrefetchScalarGridSpec as PrefetchScalarGridSpec,
@@ -93,5 +92,6 @@ if TYPE_CHECKING:
     from shardwise._src.kernels.spaces import VMEM_SHARED as VMEM_SHARED
     from shardwise._src.kernels.spaces import SemaphoreType as SemaphoreType
     from shardwise._src.kernels.spaces import dma_semaphore as dma_semaphore
+    from shardwise._src.kernels.stochastic_rounding import stochastic_round as stochastic_round
 
 lazy_names(__name__)

@@ -143,6 +143,13 @@ def _idle_loads(program: Program) -> frozenset[int]:
     return frozenset([i for i, e in loads if e.outvars[0] not in atoms or place(e) in updates])
 
 
+def _refs_of(eqn: Equation) -> Sequence[Any]:
+    """The versions of refs that an access, copy or operation on semaphores takes."""
+    if eqn.op in (kernel_load, kernel_store):
+        return eqn.invars[:1]
+    return eqn.invars[: len(eqn.params["copy_params"].regions)] if eqn.op in CHANGES else ()
+
+
 class _Run(Device):
     """A device that interprets a kernel."""
 
@@ -194,6 +201,9 @@ class _Run(Device):
         idle, made = _idle_loads(program), []
         for i, eqn in enumerate(program.eqns):
             values, op, self.site = [value(a) for a in eqn.invars], eqn.op, eqn.site
+            for n, atom in enumerate(_refs_of(eqn)):
+                if isinstance(values[n], Value):
+                    values[n] = env[atom] = self._memory_with(atom, values[n])
             if op is new_memory:
                 outs = [self._memory(eqn)]
                 made.append(outs[0].buffer)
@@ -255,6 +265,13 @@ class _Run(Device):
         key = id(eqn), sum([key[0] == id(eqn) for key in self.buffers])
         name, space = "memory of `run_scoped`", eqn.params["space"]
         made = self.buffer(key, name, eqn.outvars[0].aval, space=space)
+        return Version(made, made.ids)
+
+    def _memory_with(self, atom: Any, value: Value) -> Version:
+        """Memory that begins with a value: refs of `Indirect` blocks have copies of elements."""
+        key = id(atom), sum([key[0] == id(atom) for key in self.buffers])
+        made = self.buffer(key, "a copy in the kernel", atom.aval)
+        self.write(made, made.ids, value)
         return Version(made, made.ids)
 
     def _parts(self, eqn: Equation, version: Version, rest: Sequence[Any]) -> tuple[Any, Any]:

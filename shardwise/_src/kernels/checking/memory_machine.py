@@ -33,7 +33,7 @@ from shardwise._src.kernels.checking.shadow_memory import (
     as_text,
     lifted,
 )
-from shardwise._src.kernels.copying.copies import Region, kernel_copy, kernel_signal
+from shardwise._src.kernels.copying.copies import Region, between_cores, kernel_copy, kernel_signal
 from shardwise._src.kernels.launch_checks import FILLS
 from shardwise._src.kernels.launch_record import Launch
 from shardwise._src.kernels.simulation import value as fill_value
@@ -311,6 +311,10 @@ class Device:
         amount = math.prod(params.regions[0].sizes) * versions[0].buffer.type.dtype.itemsize
         if params.amount:
             amount = int(self.known(rest.pop(0), "the amount"))
+        if params.core:
+            core, own = [int(self.known(x, "the number of a core")) for x in rest[:2]]
+            if core != own:
+                raise self.machine.error(f"{self.machine.where(self)}: {between_cores(core, own)}")
         to = rest[-2] if params.axes else None
         if eqn.op is kernel_copy:
             self._copy(places, amount, to, params.add)

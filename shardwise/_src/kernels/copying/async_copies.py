@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn, ParamSpec
 
 import numpy as np
 
 from shardwise._src.base.context import current
+from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.kernels.accesses import INT32, as_int32
 from shardwise._src.kernels.copying import copies
@@ -20,13 +21,15 @@ from shardwise._src.kernels.spaces import SemaphoreType, run_scoped
 from shardwise._src.lax.parallel import axis_index
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.refs.ref_parts import RefAt
+from shardwise._src.refs.ref_parts import Access
 from shardwise._src.refs.refs import Ref, put, value_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import cast
+
+P = ParamSpec("P")
 
 
 class DeviceIdType(enum.Enum):
@@ -124,18 +127,18 @@ def async_copy(
     return made
 
 
-def async_remote_copy(
-    src_ref: Any,
-    dst_ref: Any,
-    send_sem: Any,
-    recv_sem: Any,
-    device_id: Any,
-    device_id_type: DeviceIdType = DeviceIdType.MESH,
-) -> AsyncCopy:
-    """Like `make_async_remote_copy`, and starts the copy."""
-    made = make_async_remote_copy(src_ref, dst_ref, send_sem, recv_sem, device_id, device_id_type)
-    made.start()
-    return made
+def _starting(make: Callable[P, AsyncCopy]) -> Callable[P, AsyncCopy]:
+    @functools.wraps(make)
+    def started(*args: P.args, **kwargs: P.kwargs) -> AsyncCopy:
+        made = make(*args, **kwargs)
+        made.start()
+        return made
+
+    doc = f"Like `{make.__name__}`, and starts the copy."
+    return named(started, make.__name__.removeprefix("make_"), doc)
+
+
+async_remote_copy = _starting(make_async_remote_copy)
 
 
 def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:
@@ -155,7 +158,7 @@ def sync_copy(src_ref: Any, dst_ref: Any, *, add: bool = False) -> None:
     run_scoped(copied, SemaphoreType.DMA)
 
 
-class SelectedRef:
+class SelectedRef(Access):
     """One of several refs, by an index that may be traced: see `select_ref`."""
 
     def __init__(self, index: Any, refs: Sequence[Any]):
@@ -163,12 +166,16 @@ class SelectedRef:
         self.shape, self.dtype, self.space = refs[0].shape, refs[0].dtype, refs[0].space
         self.short = refs[0].short
 
-    @property
-    def at(self) -> RefAt:
-        """`selected.at[idx]`: a part of the ref, whichever it is."""
-        return RefAt(self)  # type: ignore[arg-type]
+    def get(self, idx: Any = ...) -> NoReturn:
+        raise TypeError(
+            f"select_ref: {self.short} is one of several refs, which copies take, but which cannot "
+            "be read or written. Copy it: `sync_copy(selected, buffer)`."
+        )
 
-    def part(self, index: Any) -> SelectedRef:
+    def _write(self, method: str, idx: Any, value: Any) -> None:
+        self.get()
+
+    def part(self, index: Any) -> SelectedRef:  # type: ignore[override]
         return SelectedRef(self.index, [ref.at[index] for ref in self.refs])
 
 
@@ -176,6 +183,8 @@ def select_ref(idx: ArrayLike, *refs: Any) -> AnyRef | SelectedRef:
     """Ref number `idx` of several of one shape, dtype and memory space, for copies:
 
     async_copy(select_ref(i, x, y).at[0], buffer, semaphore)
+
+    idx: an integer. A traced one that is out of range is that of the first or last ref.
     """
     found = [_kernel_ref("select_ref", ref) for ref in refs]
     if len({(ref.shape, ref.dtype, ref.space.name) for ref in found}) != 1:
@@ -183,9 +192,13 @@ def select_ref(idx: ArrayLike, *refs: Any) -> AnyRef | SelectedRef:
         raise ValueError(
             f"select_ref: expected refs of one shape, dtype and memory space; got {shown}."
         )
+    index = _integer("select_ref: the index is an integer", idx)
     if isinstance(idx, int | np.integer):
+        if not 0 <= idx < len(found):
+            raise ValueError(f"select_ref: there are {len(found)} refs; got the index {idx}.")
         return found[idx]
-    return SelectedRef(_integer("select_ref: the index is an integer", idx), found)
+    inside = ew.max(ew.min(index, np.int32(len(found) - 1)), np.int32(0))
+    return SelectedRef(inside, found)
 
 
 def semaphore_signal(

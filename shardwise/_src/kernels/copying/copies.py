@@ -94,7 +94,7 @@ def _signal(copy_params: CopyParams, *operands: Any) -> list[Any]:
     (semaphore,), (at,), (amount, *rest) = copy_params.parts(operands)
     if copy_params.core:
         core, own, *rest = rest
-        fail_if(ew.ne(core, own), _between_cores, core, own)
+        fail_if(ew.ne(core, own), between_cores, core, own)
 
     def receive(state: Any, amount: Any, places: Any, hit: Any) -> Any:
         return _add(copy_params.regions[0], state, places, amount, hit)
@@ -102,7 +102,8 @@ def _signal(copy_params: CopyParams, *operands: Any) -> list[Any]:
     return [_exchanged(copy_params, rest, amount, at, receive, semaphore)]
 
 
-def _between_cores(core: Any, own: Any) -> str:
+def between_cores(core: Any, own: Any) -> str:
+    """The error of a signal from one core to another one."""
     return (
         f"semaphore_signal: core {own} signals core {core}, but the cores of a device run one "
         "after another on CPUs. Use one core there."

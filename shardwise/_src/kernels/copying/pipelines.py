@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.kernels.accesses import INT32, as_int32
-from shardwise._src.kernels.blocks import Block, Tile, tile_of
+from shardwise._src.kernels.blocks import Block, Buffered, RevisitMode, Tile, tile_of
 from shardwise._src.kernels.copying.async_copies import AsyncCopy, make_async_copy
 from shardwise._src.kernels.grid_values import count_of, ids_of
 from shardwise._src.kernels.launch_staging import block_index, indirect_view
@@ -47,7 +47,8 @@ def emit_pipeline(
     Args:
       body: takes refs of the blocks, of arguments and of results, and scratch memory.
       grid: as for `kernels.call`. `program_id` in the body is along this grid.
-      in_specs, out_specs: lists of `Block`s, whose sizes divide those of the refs.
+      in_specs, out_specs: lists of `Block`s, whose sizes divide those of the refs. Those of
+        arguments may have an `Indirect` dimension. Each has two buffers.
 
     Returns:
       A function of the refs of arguments and of results, and of `scratches=`, which are passed to
@@ -66,7 +67,7 @@ def emit_pipeline(
                 f"{len(refs)}."
             )
         rows = enumerate(zip(refs, blocks, strict=True))
-        tiles = [_tile(who, f"ref {i}", *row) for i, row in rows]
+        tiles = [_tile(who, f"ref {i}", *row, i >= len(ins)) for i, row in rows]
         memory = [(VMEM((2, *t.shape), t.type.dtype), SemaphoreType.DMA((2,))) for t in tiles]
 
         def run(*held: Any) -> None:
@@ -89,10 +90,21 @@ def _listed(specs: Any) -> list[Block]:
     return found
 
 
-def _tile(who: str, what: str, ref: Any, block: Block) -> Tile:
+def _tile(who: str, what: str, ref: Any, block: Block, is_out: bool) -> Tile:
     if not isinstance(ref, AnyRef) or ref.space is None:
         raise TypeError(f"{who}: expected refs of a kernel; got {short_repr(ref)}.")
     tile = tile_of(who, what, block, ref.type, VMEM)
+    if block.buffered not in (None, Buffered(2), Buffered(2, revisit=RevisitMode.IMMEDIATE)):
+        raise NotImplementedError(
+            f"{who}: a block of {what} has {block.buffered}. In pipelines each has two buffers, "
+            "without lookahead, and a block of a result is not read again. Leave it out."
+        )
+    if is_out and block.indirect is not None:
+        raise NotImplementedError(
+            f"{who}: a block of {what}, a result, has an Indirect dimension, but a pipeline copies "
+            "all elements along it, also those at other indices. Use blocks without it, or copy to "
+            "the result in the body: `sync_copy(block.at[0], out.at[i])`."
+        )
     if tile.ragged:
         raise NotImplementedError(
             f"{who}: a block of {what} is a BoundedSlice, but copies have one size. Use blocks of "
@@ -177,11 +189,8 @@ def _run(
             views.append(stream.held[0].at[slot])
         with replace(frame, ids=here).entered():
             rows = zip(streams, views, strict=True)
-            views = [indirect_view(s.who, s.block, view, *here) for s, view in rows]
+            views = [indirect_view(s.who, s.what, s.block, s.tile, v, *here) for s, v in rows]
             body(*[view.ref for view in views], *scratches)
-            for stream, view in zip(streams, views, strict=True):
-                if stream.is_out:
-                    view.write()
         new = []
         for stream, (slot, moved) in zip(streams, state, strict=True):
             ends = ew.bitwise_or(is_last, stream.differs(here, after))

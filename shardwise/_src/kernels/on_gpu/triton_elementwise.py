@@ -9,7 +9,6 @@ the platform's library, or compositions of other ops (composed_ops.py).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +28,7 @@ from shardwise._src.kernels.on_gpu.triton_text import (
     element,
     type_text,
 )
+from shardwise._src.lowering.text import quoted
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.families import lit
@@ -151,12 +151,12 @@ def _bitcast(e: Any, x: Value, *, dtype: Any, **p: Any) -> Value:
 
 @elementwise("elementwise_inline_asm")
 def _assembly(e: Any, *xs: Value, asm: str, constraints: str, pack: int, outs: Any) -> Any:
-    names, kinds = [", ".join(row) for row in zip(*[(x.name, x.type) for x in xs], strict=True)]
+    names, kinds = (", ".join(row) for row in ([x.name for x in xs], [x.type for x in xs]))
+    operands = f"{names} : {kinds} " if xs else ""
     found = ", ".join([type_text(t.shape, element(t.dtype)) for t in outs])
-    options = f'constraints = "{constraints}", packed_element = {pack} : i32, pure = true'
+    options = f"constraints = {quoted(constraints)}, packed_element = {pack} : i32, pure = true"
     first, results = e.results(len(outs))
-    code = json.dumps(asm)
-    e.line(f"{first}tt.elementwise_inline_asm {code} {{{options}}} {names} : {kinds} -> {found}")
+    e.line(f"{first}tt.elementwise_inline_asm {quoted(asm)} {{{options}}} {operands}-> {found}")
     rows = zip(results, outs, strict=True)
     return [Value(name, tuple(t.shape), t.dtype) for name, t in rows]
 

@@ -20,7 +20,8 @@ from shardwise._src.kernels.launch_record import Launch, LoweringException
 from shardwise._src.kernels.launch_work import launch_cost
 from shardwise._src.kernels.on_tpu.mosaic_limits import check_limits, too_large
 from shardwise._src.kernels.on_tpu.mosaic_module import MosaicKernel, mosaic_kernel
-from shardwise._src.kernels.on_tpu.mosaic_text import escaped, sizes_in_memory, stored
+from shardwise._src.kernels.on_tpu.mosaic_text import sizes_in_memory, stored
+from shardwise._src.lowering.text import quoted
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.sharded.collective import axis_index
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding
@@ -97,11 +98,11 @@ def _lower(
         xs,
         ins,
         outs,
-        config=f'"{escaped(config_text(body, launch, kernel))}"',
+        config=quoted(config_text(body, launch, kernel)),
         version=1,
         aliases={before + i: j for i, j in launch.aliases},
         effect=launch.params.is_retained or bool(kernel.axes),
-        extra={"kernel_name": f'"{escaped(launch.name)}"'},
+        extra={"kernel_name": quoted(launch.name)},
     )
 
 

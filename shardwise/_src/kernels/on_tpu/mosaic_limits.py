@@ -128,7 +128,8 @@ def _memory(
         twice = has_windows(launch) and not tile.is_whole and tile.buffer_count > 1
         buffers = "two blocks of " if twice else "the block of "
         found.append((tile.space.name, buffers, what, tile.type.update(shape=tile.sizes)))
-    rows = [(f"scratch memory {i}", s) for i, s in enumerate(launch.scratch)]
+    first = -int(launch.params.has_barrier)
+    rows = [(f"scratch memory {i}", s) for i, s in enumerate(launch.scratch, first)]
     rows += [("memory of run_scoped", s) for s in scoped]
     return found + [(s.space.name, "", what, s.type) for what, s in rows]
 

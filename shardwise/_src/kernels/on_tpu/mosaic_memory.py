@@ -30,21 +30,18 @@ from shardwise._src.kernels.on_tpu.mosaic_text import (
     Rule,
     Splat,
     Value,
-    escaped,
     memory_of,
     on_values,
     operand,
     stored,
 )
-from shardwise._src.kernels.pallas_api.kernel_random import (
-    kernel_prng_bits,
-    kernel_prng_seed,
-    kernel_stochastic_round,
-)
 from shardwise._src.kernels.simulation import POISON, kernel_check
 from shardwise._src.kernels.simulation import value as poisoned
 from shardwise._src.kernels.spaces import LARGE, Scratch, Space
+from shardwise._src.kernels.stochastic_rounding import kernel_stochastic_round
+from shardwise._src.lowering.text import quoted
 from shardwise._src.ops.sharded.collective import axis_index
+from shardwise._src.random.core_generator import kernel_prng_bits, kernel_prng_seed
 
 ZERO = operand(Splat(0), INDEX)
 
@@ -279,6 +276,8 @@ def _multiple(w: Any, eqn: Any, x: Operand, *, values: Any, **p: Any) -> list[Op
 
 
 def _seed(w: Any, eqn: Any, state: Operand, *words: Operand, **p: Any) -> list[Operand]:
+    if len(words) > 2:
+        raise w.unsupported(eqn, f"of {len(words)} integers", "Combine them: pass one or two.")
     names = ", ".join([w.name(x.value, INDEX) for x in words])
     kinds = ", ".join(["i32"] * len(words))
     w.line(f'"tpu.prng_set_seed_32"({names}) : ({kinds}) -> ()')
@@ -300,7 +299,7 @@ def _round(w: Any, eqn: Any, x: Operand, random: Operand, *, dtype: Any, **p: An
 def _check(w: Any, eqn: Any, failed: Operand, *values: Any, text: str, **p: Any) -> list[Operand]:
     if not text:
         raise w.unsupported(eqn)
-    w.line(f'cf.assert {xored(w, w.in_register(failed), True)}, "{escaped(text)}"')
+    w.line(f"cf.assert {xored(w, w.in_register(failed), True)}, {quoted(text)}")
     return []
 
 

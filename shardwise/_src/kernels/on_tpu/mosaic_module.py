@@ -113,9 +113,9 @@ def _write_body(
     ]
     _copy_aliased(w, body, maps, launch, blocks)
     given: list[Value] = [*ids[: len(launch.grid)], *sizes, *scalars, *blocks, *scratch]
-    if launch.params.collective_id is not None:  # the last one is the barrier of all devices
-        barrier = scratch.pop()
-        if any(body.invars[-1] in eqn.invars for eqn in body.eqns):
+    if launch.params.has_barrier:
+        var, barrier = body.invars[len(body.invars) - len(scratch)], scratch.pop(0)
+        if any(var in eqn.invars for eqn in body.eqns):
             w.lines.append(f"    {barrier.name} = tpu.sem_barrier : {barrier.type}")
     found = w.program(body, given)
     w.ended(found, given[len(given) - len(found) :], body.out_types)

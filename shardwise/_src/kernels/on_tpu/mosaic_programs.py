@@ -26,6 +26,14 @@ from shardwise._src.ops.indexing.gather_scatter import (
     scatter,
     scatter_add,
 )
+from shardwise._src.ops.random.bits import (
+    random_bits,
+    random_fold_in,
+    random_seed,
+    random_split,
+    random_unwrap,
+    random_wrap,
+)
 from shardwise._src.runtime.platforms import Platform
 from shardwise._src.types.array_type import ArrayType
 
@@ -34,9 +42,16 @@ _BY_ARRAYS = (
     "Index refs by integers, slices and `ds`; blocks may be chosen by prefetched indices: "
     "`Block(shape, lambda i, rows: (rows[i], 0))`."
 )
+_WITHOUT_KEYS = (
+    "TPUs have a generator, which is seeded by integers, such as the words of a key that is in "
+    "SMEM: `prng_seed(w[0, 0], w[0, 1])`, and from which `stateful_uniform` and others draw. See "
+    "`to_pallas_key`."
+)
+_KEY_OPS = random_wrap, random_unwrap, random_seed, random_split, random_fold_in, random_bits
 _ADVICE = {
     dynamic_update_slice: "Write to a ref instead: `ref[ds(start, size)] = value`.",
     **dict.fromkeys((gather, scatter, scatter_add), _BY_ARRAYS),
+    **dict.fromkeys(_KEY_OPS, _WITHOUT_KEYS),
 }
 
 

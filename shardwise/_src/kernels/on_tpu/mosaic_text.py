@@ -21,6 +21,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.kernels.emitted.emitted_ops import element_text
 from shardwise._src.kernels.emitted.emitted_programs import EmittedText, InMemory
 from shardwise._src.kernels.spaces import SEMAPHORES
+from shardwise._src.lowering.text import quoted
 from shardwise._src.messages.source import line_of
 from shardwise._src.types.dtypes import is_bool, short_name
 
@@ -151,7 +152,7 @@ class Text(EmittedText):
         """Adds an operation, with the user's line: messages of compilers refer to it."""
         if self.site is not None:
             file, line, _ = line_of(self.site)
-            text = f'{text} loc("{escaped(file)}":{line}:0)'
+            text = f"{text} loc({quoted(file)}:{line}:0)"
         super().line(text)
 
     def let(self, text: str) -> str:
@@ -192,9 +193,3 @@ class Text(EmittedText):
 
     def load_all(self, memory: Memory, t: Any) -> str:
         raise NotImplementedError
-
-
-def escaped(text: str) -> str:
-    """A string in MLIR's syntax, without its quotes."""
-    plain = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in text.encode()]
-    return "".join(plain)

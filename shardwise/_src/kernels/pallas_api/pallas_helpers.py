@@ -12,6 +12,7 @@ from shardwise._src.base.config import pallas_enable_debug_checks as enable_debu
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import as_arraylike
 from shardwise._src.debug.checkify import debug_check as optional_check
+from shardwise._src.debug.checkify import require_condition
 from shardwise._src.debug.host_callbacks import debug_print as print_values
 from shardwise._src.kernels.accesses import multiple_of as known_multiple_of
 from shardwise._src.kernels.program_frames import cdiv, frame_here
@@ -118,7 +119,11 @@ def debug_print(fmt: str, *args: ArrayLike) -> None:
 
 def debug_check(condition: ArrayLike, message: str) -> None:
     """Like `checkify.debug_check`; and if the option `enable_debug_checks` is on, an error when the
-    kernel runs, on CPUs and TPUs, and the condition is False."""
+    kernel runs, on CPUs and TPUs, and the condition is False.
+
+    condition: bool[].
+    """
+    require_condition("debug_check", condition)
     frame = frame_here()
     if frame is None or not enable_debug_checks.value:
         optional_check(condition, message)

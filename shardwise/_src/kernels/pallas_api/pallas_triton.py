@@ -72,12 +72,19 @@ def elementwise_inline_asm(
     """Arrays by assembly code of GPUs, which other platforms do not have.
 
     Args:
-      asm: the code for `pack` elements of each array. args: of one shape.
+      asm: the code for `pack` elements of each array. args: of one shape; none for scalars.
       constraints: of its operands, as LLVM writes them: "=f,f".
-      result_shape_dtypes: objects with the shapes and dtypes of the results.
+      result_shape_dtypes: objects with the shapes and dtypes of the results, at least one.
     """
     types = [type_of(as_arraylike(x)) for x in args]
     outs = tuple([array_type(tuple(t.shape), canonicalize(t.dtype)) for t in result_shape_dtypes])
+    if not outs:
+        raise ValueError("elementwise_inline_asm: expected at least one result; got none.")
+    if not args and outs[0].shape:
+        raise ValueError(
+            "elementwise_inline_asm: the results of code without arguments are scalars; got "
+            f"{outs[0].str_short(True)}. Pass an array of that shape."
+        )
     if len({t.shape for t in (*types, *outs)}) > 1:
         shown = ", ".join([t.str_short(True) for t in (*types, *outs)])
         raise ValueError(f"elementwise_inline_asm: expected arrays of one shape; got {shown}.")
