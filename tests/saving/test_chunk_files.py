@@ -243,7 +243,7 @@ def test_keys_of_a_generator_that_is_not_known_here(tmp_path):
     resigned(at, key="mine")
     fails(CheckpointError, "restore: tree['k'] has keys of an unknown PRNG implementation 'mine'. "
           "The known ones are: 'threefry2x32', 'threefry4x32', 'philox2x32', 'philox4x32', 'rbg', "
-          "'unsafe_rbg'.",
+          "'unsafe_rbg', 'pallas_tpu'.",
           checkpoints.restore, at)  # fmt: skip
 
 

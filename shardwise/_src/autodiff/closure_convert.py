@@ -148,9 +148,14 @@ class VJP:
         return {}
 
     def __call__(self, *cts: Any) -> tuple[Any, ...]:
-        return self._pull_back(functools.partial(self.fun, self._residuals()), *cts)
+        self._check_refs()
+        return self._logged(lambda: self.fun(self._residuals(), *cts))
 
     def _pull_back(self, fun: Callable[..., Any], *cts: Any) -> tuple[Any, ...]:
+        self._check_refs()
+        return self._logged(lambda: fun(*cts))
+
+    def _check_refs(self) -> None:
         found = next((r for r in self._refs if is_inexact(r[2].dtype)), None)
         if found is not None:
             _, path, t = found
@@ -160,7 +165,6 @@ class VJP:
                 "`shardwise.ad.GradValue()` to get the cotangent as a value, or "
                 "`shardwise.ad.DontWant()`, and call the function that it returns."
             )
-        return self._logged(lambda: fun(*cts))
 
     @property
     def with_logs(self) -> VJP:

@@ -240,9 +240,10 @@ def _version(devices: int) -> int:
     )
     low = minimum_supported_calling_convention_version if devices == 1 else high
     if not low <= version <= high:
+        allowed = f"version {high}" if low == high else f"versions {low} to {high}"
         raise ValueError(
             f"export_calling_convention_version is {version}; modules over {devices} "
-            f"device{'s' * (devices > 1)} have versions {low} to {high}."
+            f"device{'s' * (devices > 1)} have {allowed}."
         )
     return version
 
