@@ -1,7 +1,8 @@
 """Command line: `python -m benchmarks [--rows PATTERN] [--quick] [--compare OLD.json]`.
 
 `python -m benchmarks drift [--by FRACTION]` compares the newest run with the earlier ones;
-`python -m benchmarks commits OLD [NEW]` compares two commits.
+`python -m benchmarks commits OLD [NEW]` compares two commits; `python -m benchmarks readme` puts the
+newest run into the README.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import commits, report, series
+from benchmarks import commits, readme, report, series
 from benchmarks.libs import Lib, compile_sources, prepare_environment
 from benchmarks.rows import ROWS
 from benchmarks.runner import QUICK, Effort, run_row, select
@@ -55,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return series.drift(words[1:])
     if words[:1] == ["commits"]:
         return commits.main(words[1:])
+    if words == ["readme"]:
+        return readme.update()
     options = parse(words)
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH_OF_FILES)
     if options.list:

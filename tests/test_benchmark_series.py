@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("rich")
 
 from benchmarks import __main__ as command
-from benchmarks import series
+from benchmarks import readme, report, series
 
 
 def run(date, cores=2, benchmark="rows", **rows):
@@ -62,3 +62,26 @@ def test_runs_are_appended_as_a_line_each(tmp_path):
 
 def test_the_stored_series_can_be_read():
     assert {run["benchmark"] for run in series.read()} == {"rows", "functions"}
+
+
+def test_the_table_of_the_readme_is_the_newest_run():
+    text = readme.README.read_text()
+    assert readme.START + readme.table(readme.newest()) + readme.END in text
+
+
+def test_the_readme_command_replaces_the_table_only(tmp_path):
+    facts = {"date": "2026-01-31T17:45:00", "python": "3.11", "jaxlib": "0.10", "cores": 2}
+    facts |= {"jax": "0.10", "numpy": "2"}
+    rows = [
+        {"name": name, "unit": "s", "values": [2e-6, 1.5e-6], "ratio": 0.75} for name in readme.ROWS
+    ]
+    path, page = tmp_path / "series.jsonl", tmp_path / "README.md"
+    report.write_json(tmp_path / "20260131-174500.json", {"facts": facts, "rows": rows})
+    series.append({"facts": facts | {"date": "2026-01-30T00:00:00"}, "rows": []}, path)
+    series.append({"facts": facts, "rows": rows}, path)
+    page.write_text(f"before\n{readme.START}old\n{readme.END}after\n")
+    readme.update(page, path)
+    lines = page.read_text().splitlines()
+    assert lines[2].startswith("Measured on 2026-01-31 with Python 3.11")
+    assert lines[6] == "| cached `jit` call, one array | 2.00 µs | 1.50 µs | 0.75 |"
+    assert (lines[0], lines[-1], "old" in lines) == ("before", "after", False)

@@ -60,17 +60,6 @@ def lower_gpt(lib: Lib) -> Fresh:
     return lambda: lib.root.jit(new_step(lib)).trace(*arguments).lower
 
 
-def first_step(lib: Lib) -> Fresh:
-    """From a function to the end of its first step, without a cache on disk."""
-    arguments, block = gpt_arguments(lib, gpt.STEADY), lib.root.block_until_ready
-
-    def fresh() -> Callable[[], Any]:
-        step = gpt.make_step(lib, gpt.STEADY, learning=next(lib.sizes) * 1e-6)
-        return lambda: block(lib.root.jit(step)(*arguments))
-
-    return fresh
-
-
 def first_call(lib: Lib) -> Fresh:
     sin, block = lib.np.sin, lib.root.block_until_ready
 
@@ -119,7 +108,6 @@ ROWS = (
     Row("trace.chain_per_op", 0.09, trace_chain, kind="fresh", per=CHAIN),
     Row("trace.gpt", 0.12, trace_gpt, kind="fresh"),
     Row("lower.gpt", 0.1, lower_gpt, kind="fresh"),
-    Row("compile.first_step", 0.75, first_step, kind="fresh", clock="wall"),
     Row("compile.first_call", 0.85, first_call, kind="fresh"),
     Row("compile.rolls", 0.7, rolls, kind="fresh"),
     Row("compile.same_code", 0.2, same_code, kind="fresh"),

@@ -35,6 +35,7 @@ ROWS = (
     child_row("process.import", 0.3, "import_only", rounds=9),
     child_row("process.first_op", 0.5, "first_op", rounds=7),
     child_row("process.first_trace", 0.15, "trace_gpt", rounds=5),
+    child_row("process.cold_cache", 0.75, "compile_gpt", rounds=5),
     Row("process.warm_cache", 0.45, warm_cache, kind="value", rounds=5),
     Row("hosts.allgather_16MiB", 0.2, between("allgather"), kind="value"),
     Row("hosts.barrier", 0.3, between("barrier"), kind="value"),
