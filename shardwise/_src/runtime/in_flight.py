@@ -20,9 +20,7 @@ from typing import Any
 from shardwise._src.runtime import processes
 
 LIMIT = 16
-MANY = (
-    48  # without collectives: more than XLA keeps in flight, so that waits for the first half end
-)
+MANY = 48  # without collectives: more than XLA keeps in flight, so the older half has ended
 
 
 class Window:
@@ -55,8 +53,12 @@ class Window:
             with suppress(IndexError):  # another thread drains
                 for _ in oldest:
                     self._pending.popleft()
-            self._communicates = False  # before the check: others may record meanwhile
-            self._communicates = any([collectives for _, collectives in list(self._pending)])
+            if not self._has_collectives():
+                self._communicates = False
+                self._communicates = self._has_collectives()  # others may record meanwhile
+
+    def _has_collectives(self) -> bool:
+        return any([collectives for _, collectives in list(self._pending)])
 
     def record(self, token: Any, collectives: bool) -> None:
         self._pending.append((token, collectives))
