@@ -240,8 +240,8 @@ class Jitted(Generic[P, R]):
         sigs = [a._sig if a.__class__ is Array else None for a in leaves]
         key = (ctx.key, tree, static, *sigs)
         run = self._known(key)
-        if run is not None and self._quick:  # it missed under its short key
-            self._function.keep_short(key, run, Call(leaves, tree, static, named))
+        if run is not None and self._quick:
+            self._missed_short(key, run, Call(leaves, tree, static, named))
         if run is None and None in sigs:
             if any(map(is_ref, leaves)):
                 return through_refs(Jitted, self._function, Call(leaves, tree, static))
@@ -250,10 +250,20 @@ class Jitted(Generic[P, R]):
             key = (ctx.key, tree, static, *signatures_of(leaves))
             run = self._known(key)
             if run is not None and self._quick:
-                self._function.keep_short(key, run, Call(leaves, tree, static, named))
+                self._missed_short(key, run, Call(leaves, tree, static, named))
         if run is None:
             run = self._compile(key, Call(leaves, tree, static, named))
         return run(leaves)
+
+    def _missed_short(self, key: tuple, run: Callable[[Sequence[Any]], Any], call: Call) -> None:
+        """Prepares the next call like this one, which was cached under its long key only."""
+        self._function.keep_short(key, run, call)
+        self._note_arguments(call)
+
+    def _note_arguments(self, call: Call) -> None:
+        """Decides which short key calls have; see `__call__`."""
+        self._arrays_only = self._arrays_only and call.has_arrays_only()
+        self._quick = self._quick and (self._arrays_only or not self._static)
 
     def _known(self, key: tuple) -> Callable[[Sequence[Any]], Any] | None:
         """The function that runs calls with a key."""
@@ -299,8 +309,7 @@ class Jitted(Generic[P, R]):
         if run is None:
             run = self._new_run(key, call, group)
         self._cache = function.known.calls
-        self._arrays_only = self._arrays_only and call.has_arrays_only()
-        self._quick = self._quick and (self._arrays_only or not self._static)
+        self._note_arguments(call)
         return run
 
     def _new_run(
