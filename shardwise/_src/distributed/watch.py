@@ -94,8 +94,10 @@ class Watch:
 
     # ------------------------------------------------------------------ launches and waits
 
-    def launch(self, module: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> Any:
-        """Launches a module over several processes, in order with other launches."""
+    def launch(
+        self, module: Any, run: Callable[[Sequence[Any]], Any], buffers: Sequence[Any]
+    ) -> Any:
+        """Launches a module over several processes, by `run(buffers)`, in order with others."""
         if thread_guard.owner not in (None, threading.get_ident()):
             self._reject_thread(module.name)
         with self._order:
@@ -122,7 +124,7 @@ class Watch:
             waits, thread = self._waits, threading.get_ident()
             waits[thread] = (now, "launch", "")
             try:
-                return module.launch_now(buffers, handlers)
+                return run(buffers)
             finally:
                 waits.pop(thread, None)
 

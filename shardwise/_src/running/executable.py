@@ -124,14 +124,11 @@ class Executable(NamedTuple):
         tree, moves = self.out_tree, self.moves
         puts = self._puts() if moves else None
         if puts is not None or (self.donated and not moves):
-            short = tree is None and not self.donated and not self._may_wait
+            short = tree is None and not self.donated
             return self._short_runner(puts) if short else self._general_runner(puts)
         if self.donated:
             return self._whole
-        if self._may_wait:
-            run = self._general_runner(None)
-        else:
-            run = self._short_runner() if tree is None else self._tree_runner()
+        run = self._short_runner() if tree is None else self._tree_runner()
         moved = self._moved_and_cached
         return (lambda args: run(moved(args, moves))) if moves else run
 
@@ -147,34 +144,32 @@ class Executable(NamedTuple):
         return bool(module.window or module.calls or module.span)
 
     def _puts(self) -> _Puts:
-        """For each argument to be moved, the function that returns its raw buffer in place.
+        """For each argument to be moved, the function that returns its raw buffer there.
 
-        None if moves may do more than to put a value on a device.
+        None if moves may do more than to put values on devices of this process.
         """
         targets = dict(self.moves)
-        plain = [
-            to.__class__ is not Format and to.has_addressable_devices for to in targets.values()
-        ]
-        if (
-            len(self.module.devices) > 1
-            or not all(plain)
-            or not targets.keys().isdisjoint(self.donated)
-        ):
+        plain = [to.__class__ is not Format and to.is_fully_addressable for to in targets.values()]
+        if not all(plain) or not targets.keys().isdisjoint(self.donated):
             return None
         types = self.program.in_types
         return [into(t, targets[i]) if i in targets else None for i, t in enumerate(types)]
 
     def _short_runner(self, puts: _Puts = None) -> Callable[[Sequence[Any]], Array]:
         execute, handlers = self.module.raw.execute_sharded, self.handlers
+        launch = self.module.launcher(handlers) if self._may_wait else None
         (sig,), new = self.out_sigs, new_array
         hidden, moves = self.hidden, self.moves
         one = len(self.program.invars) == 1 and not hidden and not puts  # avoids a loop
         moving = [] if puts is None else [(i, put) for i, put in enumerate(puts) if put]
+        put_one = moving[0][1] if moving and len(self.program.invars) == 1 else None
 
         def run(args: Sequence[Any]) -> Array:
             try:
                 if one:
                     inputs = [args[0]._impl]
+                elif put_one is not None:
+                    inputs = [put_one(args[0])]
                 elif moving:
                     inputs = [a._impl if a.__class__ is Array else None for a in args]
                     for i, put in moving:
@@ -183,7 +178,10 @@ class Executable(NamedTuple):
                     inputs = [a._impl for a in args]
                 if hidden:
                     inputs = hidden + inputs
-                raws = execute(inputs).consume_with_handlers(handlers)
+                if launch is None:
+                    raws = execute(inputs).consume_with_handlers(handlers)
+                else:
+                    raws = launch(inputs)
             except Exception as error:
                 self.explain(self.moved(args, moves) if moving else args, error)
             array = new()
@@ -195,16 +193,15 @@ class Executable(NamedTuple):
         return run
 
     def _tree_runner(self) -> Callable[[Sequence[Any]], Any]:
-        execute, handlers = self.module.raw.execute_sharded, self.handlers
-        sigs, new = self.out_sigs, new_array
-        unflatten, hidden = self.out_tree.unflatten, self.hidden
+        launch, hidden = self.module.launcher(self.handlers), self.hidden
+        sigs, new, unflatten = self.out_sigs, new_array, self.out_tree.unflatten
 
         def run(args: Sequence[Any]) -> Any:
             try:
                 inputs = [a._impl for a in args]
                 if hidden:
                     inputs = hidden + inputs
-                raws = execute(inputs).consume_with_handlers(handlers)
+                raws = launch(inputs)
             except Exception as error:
                 self.explain(args, error)
             for i, sig in enumerate(sigs):  # in place: saves a list
@@ -218,17 +215,13 @@ class Executable(NamedTuple):
         return run
 
     def _general_runner(self, puts: _Puts) -> Callable[[Sequence[Any]], Any]:
-        """For launches that may wait, that reuse donated memory, or take values of the host.
+        """For programs that reuse donated memory, or take values of the host for a pytree.
 
         puts: see `_puts`.
         """
-        execute, launch, handlers = (
-            self.module.raw.execute_sharded,
-            self.module.launch,
-            self.handlers,
-        )
-        sigs, new, tree, hidden = self.out_sigs, new_array, self.out_tree, self.hidden
-        waits, donated, gone = self._may_wait, self.donated, _donated(self.program.name)
+        launch, hidden = self.module.launcher(self.handlers), self.hidden
+        sigs, new, tree = self.out_sigs, new_array, self.out_tree
+        donated, gone, mark = self.donated, _donated(self.program.name), buffers.MARK
         several = len(self.program.invars) + len(hidden) > 1
 
         def run(args: Sequence[Any]) -> Any:
@@ -240,17 +233,11 @@ class Executable(NamedTuple):
                     inputs = [a._impl if put is None else put(a) for a, put in pairs]
                 if hidden:
                     inputs = hidden + inputs
-                # Memory of buffers with attributes may be shared, or have views.
                 shared = donated and (
-                    any([raw.__dict__ for raw in inputs])
+                    any([hasattr(raw, mark) for raw in inputs])
                     or (several and len({*map(id, inputs)}) < len(inputs))
                 )
-                if shared:
-                    raws: Any = None
-                elif waits:
-                    raws = launch(inputs, handlers)
-                else:
-                    raws = execute(inputs).consume_with_handlers(handlers)
+                raws = [] if shared else launch(inputs)
             except Exception as error:
                 self.explain(args if puts is None else self.moved(args, self.moves), error)
             if shared:

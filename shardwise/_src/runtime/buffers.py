@@ -4,7 +4,8 @@ A *raw buffer* is a jaxlib array: one logical array over the devices of its plac
 packages treat raw buffers as opaque.
 
 Several raw buffers may share memory: shards of an array, views, the same bytes under another type.
-A `Memory` represents it, so that deleting one of them deletes all.
+A `Memory` represents it, so that deleting one of them deletes all. Raw buffers without the
+attribute `MARK` share no memory, and have no views or cached values.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from shardwise._src.runtime.backend import RuntimeFailure, clients
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._src.runtime.platforms import named, platform_of
 
+# Attribute of raw buffers: their memories if shared; () if only the value is cached.
+MARK = "_shardwise_memory"
 _COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
@@ -58,10 +61,10 @@ def put(
 
 def putter(
     aval: Any, placement: _jax.GSPMDSharding, on: Sequence[_jax.Device]
-) -> Callable[[np.ndarray], _jax.ArrayImpl]:
-    """`put` of one NumPy array on one device. Forked children must not call it."""
+) -> Callable[[Sequence[np.ndarray]], _jax.ArrayImpl]:
+    """`put` of arrays that share no memory, or all the same. Forked children must not call it."""
     place = _jax.batched_device_put
-    return lambda host: place(aval, placement, (host,), on, True, False, _COPY_DURING_CALL, True)
+    return lambda shards: place(aval, placement, shards, on, True, False, _COPY_DURING_CALL, True)
 
 
 def _apart(shards: Sequence[np.ndarray], not_all: bool = False) -> Sequence[np.ndarray]:
@@ -169,7 +172,7 @@ def _sharing(new: Any, raws: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
 
 def _marks(raw: Any) -> tuple[Memory, ...]:
     found = getattr(raw, "_shardwise_memory", None)
-    if found is None:
+    if not found:
         memory = Memory()
         memory.append(weakref.ref(raw))
         found = raw._shardwise_memory = (memory,)
@@ -194,7 +197,7 @@ def _mark_parts(raw: _jax.ArrayImpl, parts: Sequence[Any]) -> None:
 def view_of(raw: _jax.ArrayImpl, aval: Any, placement: Any) -> _jax.ArrayImpl | None:
     """The view of a part of a raw buffer that was stored by `cache_view`; None if absent."""
     marks = getattr(raw, "_shardwise_memory", None)
-    views = None if marks is None else marks[0].views
+    views = marks[0].views if marks else None
     found = None if views is None else views.get((aval, placement))
     return None if found is None or is_gone(found) else found
 
@@ -213,7 +216,7 @@ def cache_view(raw: _jax.ArrayImpl, view: _jax.ArrayImpl) -> None:
 def memories(raw: _jax.ArrayImpl) -> Sequence[_jax.ArrayImpl | Memory]:
     """Objects that identify the memory of a raw buffer: the buffer itself, unless it is shared."""
     marks = getattr(raw, "_shardwise_memory", None)
-    if marks is None:
+    if not marks:
         return (raw,)
     parts = [part for m in marks if m.parts for part in m.parts.values()]
     views = [mark for m in marks if m.views for v in m.views.values() for mark in _marks(v)]
@@ -222,7 +225,7 @@ def memories(raw: _jax.ArrayImpl) -> Sequence[_jax.ArrayImpl | Memory]:
 
 def shared(raws: Sequence[_jax.ArrayImpl]) -> list[_jax.ArrayImpl]:
     """The raw buffers whose memory is, or was, shared with others."""
-    return [raw for raw in raws if getattr(raw, "_shardwise_memory", None) is not None]
+    return [raw for raw in raws if getattr(raw, "_shardwise_memory", None)]
 
 
 def are_apart(raws: Sequence[_jax.ArrayImpl], shared: Sequence[_jax.ArrayImpl]) -> bool:
@@ -247,6 +250,8 @@ def drop_views(raws: Sequence[_jax.ArrayImpl], why: object) -> None:
 def note_reader(raw: Any, array: Any) -> None:
     """Records the array that caches the value of a raw buffer, maybe as a view, in its `_host`."""
     raw._shardwise_reader = weakref.ref(array)
+    if not hasattr(raw, MARK):
+        raw._shardwise_memory = ()
 
 
 def drop_value(raw: _jax.ArrayImpl | None) -> None:

@@ -30,58 +30,58 @@ class Window:
     """
 
     def __init__(self) -> None:
-        self._pending: deque[tuple[Any, bool]] = deque()
+        self.pending: deque[tuple[Any, bool]] = deque()
         self._communicates = False  # whether any of them has collectives
         self._waiting = RLock()
 
     def admit(self, collectives: bool) -> None:
         """Waits until another program, with or without collectives, may be launched."""
         limit = LIMIT if collectives or self._communicates else MANY
-        if len(self._pending) >= limit:
+        if len(self.pending) >= limit:
             self._wait_for_some(limit)
 
     def _wait_for_some(self, limit: int) -> None:
         """Leaves half as many. Waits for the last of the others first, as these usually have
         ended by then."""
         with self._waiting:
-            if len(self._pending) < limit:  # another thread has waited
+            if len(self.pending) < limit:  # another thread has waited
                 return
-            oldest = list(self._pending)[: -limit // 2]
+            oldest = list(self.pending)[: -limit // 2]
             for token, _ in reversed(oldest):
                 with suppress(RuntimeError):  # raised for users of the results
                     processes.wait(token)
             with suppress(IndexError):  # another thread drains
                 for _ in oldest:
-                    self._pending.popleft()
+                    self.pending.popleft()
             if not self._has_collectives():
                 self._communicates = False
                 self._communicates = self._has_collectives()  # others may record meanwhile
 
     def _has_collectives(self) -> bool:
-        return any([collectives for _, collectives in list(self._pending)])
+        return any([collectives for _, collectives in list(self.pending)])
 
     def record(self, token: Any, collectives: bool) -> None:
-        self._pending.append((token, collectives))
+        self.pending.append((token, collectives))
         if collectives:
             self._communicates = True
 
     def finish(self) -> None:
         """Waits for programs in flight; raises failures caused by another process."""
-        for token, _ in list(self._pending):
+        for token, _ in list(self.pending):
             processes.wait(token)
 
     def settle(self) -> None:
         """Waits for programs in flight; ignores errors, which users of the results will see."""
-        for token, _ in list(self._pending):
+        for token, _ in list(self.pending):
             with suppress(RuntimeError):
                 token.block_until_ready()
 
     def drain(self) -> BaseException | None:
         """Waits for all programs in flight; returns the first error of any of them."""
         first: BaseException | None = None
-        while self._pending:
+        while self.pending:
             try:
-                processes.wait(self._pending.popleft()[0])
+                processes.wait(self.pending.popleft()[0])
             except IndexError:  # another thread took the last one
                 break
             except RuntimeError as error:

@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from contextlib import suppress
@@ -56,8 +56,10 @@ class Link:
 class Gate(Protocol):
     """Handles launches of programs over several processes, and waits for their results."""
 
-    def launch(self, module: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> Any:
-        """Launches a loaded module, by `launch_now`, in order."""
+    def launch(
+        self, module: Any, run: Callable[[Sequence[Any]], Any], buffers: Sequence[Any]
+    ) -> Any:
+        """Launches a loaded module, by `run(buffers)`, in order."""
         ...
 
     def wait(self, raw: Any) -> None:

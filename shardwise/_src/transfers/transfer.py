@@ -188,13 +188,14 @@ def moved_scalar(value: Any, target: Any) -> Array:
 
 
 def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
-    """A function like `move` to one device, for values of type `t`; it returns the raw buffer."""
+    """A function like `move` to devices of this process, for values of type `t`; it returns the
+    raw buffer. NumPy arrays are put by a plan that is made here, once."""
+    raw_of = _host_putter(t, target)
     sig = signature(t, target, True)
-    dtype, put = sig.physical.dtype, buffers.putter(sig.physical, sig.placement, sig.devices)
 
-    def raw_of(x: Any) -> Any:
-        if x.__class__ is np.ndarray:
-            return put(np.asarray(x, dtype, order="C"))
+    def put_into(x: Any) -> Any:
+        if raw_of is not None and x.__class__ is np.ndarray:
+            return raw_of(x)
         if x.__class__ in SCALARS:
             key = (x, exact(x), sig)
             found = _moved_scalars.entries.get(key)
@@ -203,7 +204,27 @@ def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
             return found._impl
         return move(x, target)._impl
 
-    return raw_of
+    return put_into
+
+
+def _host_putter(t: ArrayType, target: Any) -> Callable[[np.ndarray], Any] | None:
+    """A function that puts a NumPy array of type `t` on devices; None if `move` has to do more."""
+    if target.partial_axes[0]:
+        return None
+    sig, indices, apart = _plan_of(t, target, True)
+    dtype = sig.physical.dtype
+    if indices is None:
+        put = buffers.putter(sig.physical, sig.placement, sig.devices)
+        return lambda x: put((np.asarray(x, dtype, order="C"),))
+    if is_large(sig) or not (sig.even and apart and target.is_fully_addressable):
+        return None
+    put, slices = buffers.putter(sig.physical, sig.placement, list(indices)), indices.values()
+
+    def put_shards(x: np.ndarray) -> Any:
+        host = np.asarray(x, dtype, order="C")
+        return put([host[index] for index in slices])
+
+    return put_shards
 
 
 def cached_scalars() -> list[Array]:

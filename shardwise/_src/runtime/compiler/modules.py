@@ -7,8 +7,8 @@ checked types and placements; dispatch does so by using them as the key of the p
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from jaxlib import _hlo, _jax
@@ -26,11 +26,12 @@ from shardwise._src.runtime.compiler.partitioner_callbacks import failure_in
 from shardwise._src.runtime.compiler.quiet import quiet
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise._src.runtime.forks import closed_by_fork
-from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
+from shardwise._src.runtime.in_flight import CPU_WINDOW, LIMIT, Window
 from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 
 CompileOptions = xc.CompileOptions
+Launcher: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], list[Any]]
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
 _SKIP_CHECKS: dict[str, Any] = {}
 
@@ -160,6 +161,10 @@ class CompiledModule:
         """Raises RuntimeError: its devices are only described."""
         raise not_attached("the program", self.devices[0])
 
+    def launcher(self, handlers: Sequence[_jax.ResultHandler]) -> Launcher:
+        """Like `launch`."""
+        raise not_attached("the program", self.devices[0])
+
     def output_shardings(self) -> list[xc.OpSharding] | None:
         """Shardings by tiles: TPU's compiler may name the axes of a mesh instead."""
         found = self.raw.get_output_shardings()
@@ -230,25 +235,51 @@ class LoadedModule(CompiledModule):
         self, buffers: Sequence[_jax.ArrayImpl], handlers: Sequence[_jax.ResultHandler]
     ) -> list[Any]:
         """Starts the program; the results may still be computed when this returns."""
-        gate = None if self.span is None else processes.gate()
-        if gate is None:
-            return self.launch_now(buffers, handlers)
-        return gate.launch(self, buffers, handlers)
+        return self.launcher(handlers)(buffers)
 
-    def launch_now(
-        self, buffers: Sequence[_jax.ArrayImpl], handlers: Sequence[_jax.ResultHandler]
-    ) -> list[Any]:
-        if self.has_collectives:
-            reject_inside()
-        if self.window is not None:
-            self.window.admit(self.has_collectives or self.calls is not None)
-        if self.calls is not None:
-            return self.calls.launch(self.raw, buffers, handlers)
-        if self.window is None:
-            return self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
-        started = self.raw.execute_sharded(buffers, with_tokens=True)
-        self.window.record(started.consume_token(), self.has_collectives)
-        return started.consume_with_handlers(handlers)
+    def launcher(self, handlers: Sequence[_jax.ResultHandler]) -> Launcher:
+        """`launch` with these handlers, as a function of the buffers, for many calls."""
+        now = self._launcher_now(handlers)
+        if self.span is None:
+            return now
+
+        def in_turn(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
+            gate = processes.gate()
+            return now(buffers) if gate is None else gate.launch(self, now, buffers)
+
+        return in_turn
+
+    def _launcher_now(self, handlers: Sequence[_jax.ResultHandler]) -> Launcher:
+        """`launcher` of one process."""
+        raw, window, calls, collectives = self.raw, self.window, self.calls, self.has_collectives
+        execute = raw.execute_sharded
+
+        def plain(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
+            if collectives:
+                reject_inside()
+            return execute(buffers).consume_with_handlers(handlers)
+
+        def with_calls(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
+            assert calls is not None
+            if collectives:
+                reject_inside()
+            if window is not None:
+                window.admit(True)
+            return calls.launch(raw, buffers, handlers)
+
+        def in_window(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
+            assert window is not None
+            if collectives:
+                reject_inside()
+            if len(window.pending) >= LIMIT:
+                window.admit(collectives)
+            started = execute(buffers, with_tokens=True)
+            window.record(started.consume_token(), collectives)
+            return started.consume_with_handlers(handlers)
+
+        if calls is not None:
+            return with_calls
+        return plain if window is None else in_window
 
 
 def _communicates(hlo: str) -> bool:
