@@ -20,6 +20,7 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import slice_
 from shardwise._src.runtime import buffers, forks, host, host_memory, processes
 from shardwise._src.runtime.backend import RuntimeFailure
+from shardwise._src.runtime.buffers import MARK
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.devices import processes_text
 from shardwise._src.types.layout import Format, Layout
@@ -174,9 +175,9 @@ class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
 
     def _live(self) -> Any:
         impl = self._impl
-        if not buffers.is_gone(impl):
-            return impl
-        raise self._gone()
+        if impl.is_deleted() or (hasattr(impl, MARK) and buffers.is_gone(impl)):
+            raise self._gone()
+        return impl
 
     def _gone(self) -> RuntimeError:
         """The error for using the deleted array."""
@@ -296,19 +297,18 @@ class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
         raw = self._live()
         if self._host is None:
             try:
-                self._host = self._viewed(raw) if self._sig.readable else self._fetch()
+                if self._sig.readable:
+                    processes.wait(raw)  # jaxlib ends the process if the computation has failed
+                    self._host = np.asarray(raw)
+                else:
+                    self._host = self._fetch()
             except Exception as error:
                 hide_frames(error)
+                if self._sig.readable and isinstance(error, (RuntimeFailure, MemoryError)):
+                    raise self._failed(error) from None
                 raise
             buffers.note_reader(raw, self)
         return self._host
-
-    def _viewed(self, raw: Any) -> np.ndarray:
-        try:
-            processes.wait(raw)  # jaxlib ends the process if the computation has failed
-            return np.asarray(raw)
-        except (RuntimeFailure, MemoryError) as error:
-            raise self._failed(error) from None
 
     def _fetch(self) -> np.ndarray:
         self._live()
@@ -364,7 +364,7 @@ class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
         return value
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        value = self._numbers("a NumPy array")
+        value = self._value() if self._sig.readable else self._numbers("a NumPy array")
         if dtype is not None and np.dtype(dtype) != value.dtype:
             if copy is False:
                 raise ValueError(

@@ -37,7 +37,7 @@ class Signature:
     physical: the type of the buffer: `stored` with the padding of uneven shards.
     even:     whether there is no padding.
     stacked:  the dimension in which an int index selects a shard, or None.
-    readable: whether NumPy can view the buffer as it is.
+    readable: whether its elements are numbers, and NumPy can view the buffer as it is.
 
     A sharding of None means that the value is still on the host.
     """
@@ -162,7 +162,8 @@ def signature(
 
 def _is_readable(sig: Signature) -> bool:
     one = len(sig.devices) == 1 and platform_of(sig.devices[0]).shares_memory
-    plain = sig.layout is None and sig.stored.dtype.isbuiltin == 1 and sig.stored.size > 0
+    plain = sig.layout is None and sig.type.dtype == sig.stored.dtype and sig.stored.size > 0
+    plain = plain and sig.stored.dtype.isbuiltin == 1
     return one and plain and sig.sharding.has_addressable_devices
 
 

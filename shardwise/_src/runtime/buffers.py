@@ -4,8 +4,8 @@ A *raw buffer* is a jaxlib array: one logical array over the devices of its plac
 packages treat raw buffers as opaque.
 
 Several raw buffers may share memory: shards of an array, views, the same bytes under another type.
-A `Memory` represents it, so that deleting one of them deletes all. Raw buffers without the
-attribute `MARK` share no memory, and have no views or cached values.
+A `Memory` represents it, so that deleting one of them deletes all. A raw buffer without
+the attribute `MARK` shares no memory, and has no views or cached value.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from shardwise._src.runtime.backend import RuntimeFailure, clients
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._src.runtime.platforms import named, platform_of
 
-# Attribute of raw buffers: their memories if shared; () if only the value is cached.
-MARK = "_shardwise_memory"
+# Attribute of raw buffers: a weak reference to the array that caches its value, or None.
+MARK = "_shardwise_reader"
 _COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
@@ -166,16 +166,23 @@ def _sharing(new: Any, raws: Sequence[_jax.ArrayImpl]) -> _jax.ArrayImpl:
     marks = _marks(raws[0]) if one else (Memory(), *[m for raw in raws for m in _marks(raw)])
     for memory in marks:
         memory.add(new)
-    new._shardwise_memory = marks
+    _mark(new, marks)
     return new
+
+
+def _mark(raw: Any, memories: tuple[Memory, ...]) -> None:
+    raw._shardwise_memory = memories
+    if not hasattr(raw, MARK):
+        raw._shardwise_reader = None
 
 
 def _marks(raw: Any) -> tuple[Memory, ...]:
     found = getattr(raw, "_shardwise_memory", None)
-    if not found:
+    if found is None:
         memory = Memory()
         memory.append(weakref.ref(raw))
-        found = raw._shardwise_memory = (memory,)
+        found = (memory,)
+        _mark(raw, found)
     return found
 
 
@@ -191,13 +198,13 @@ def _mark_parts(raw: _jax.ArrayImpl, parts: Sequence[Any]) -> None:
             memory.related = (whole,)
             whole.related += (memory,)
         memory.add(part)
-        part._shardwise_memory = (memory,)
+        _mark(part, (memory,))
 
 
 def view_of(raw: _jax.ArrayImpl, aval: Any, placement: Any) -> _jax.ArrayImpl | None:
     """The view of a part of a raw buffer that was stored by `cache_view`; None if absent."""
     marks = getattr(raw, "_shardwise_memory", None)
-    views = marks[0].views if marks else None
+    views = None if marks is None else marks[0].views
     found = None if views is None else views.get((aval, placement))
     return None if found is None or is_gone(found) else found
 
@@ -216,7 +223,7 @@ def cache_view(raw: _jax.ArrayImpl, view: _jax.ArrayImpl) -> None:
 def memories(raw: _jax.ArrayImpl) -> Sequence[_jax.ArrayImpl | Memory]:
     """Objects that identify the memory of a raw buffer: the buffer itself, unless it is shared."""
     marks = getattr(raw, "_shardwise_memory", None)
-    if not marks:
+    if marks is None:
         return (raw,)
     parts = [part for m in marks if m.parts for part in m.parts.values()]
     views = [mark for m in marks if m.views for v in m.views.values() for mark in _marks(v)]
@@ -225,7 +232,7 @@ def memories(raw: _jax.ArrayImpl) -> Sequence[_jax.ArrayImpl | Memory]:
 
 def shared(raws: Sequence[_jax.ArrayImpl]) -> list[_jax.ArrayImpl]:
     """The raw buffers whose memory is, or was, shared with others."""
-    return [raw for raw in raws if getattr(raw, "_shardwise_memory", None)]
+    return [raw for raw in raws if getattr(raw, "_shardwise_memory", None) is not None]
 
 
 def are_apart(raws: Sequence[_jax.ArrayImpl], shared: Sequence[_jax.ArrayImpl]) -> bool:
@@ -250,8 +257,6 @@ def drop_views(raws: Sequence[_jax.ArrayImpl], why: object) -> None:
 def note_reader(raw: Any, array: Any) -> None:
     """Records the array that caches the value of a raw buffer, maybe as a view, in its `_host`."""
     raw._shardwise_reader = weakref.ref(array)
-    if not hasattr(raw, MARK):
-        raw._shardwise_memory = ()
 
 
 def drop_value(raw: _jax.ArrayImpl | None) -> None:
