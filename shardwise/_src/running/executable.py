@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from shardwise._src.arrays.array import Array, DeletedBuffer, new_array, wrap
@@ -124,8 +125,11 @@ class Executable(NamedTuple):
         tree, moves = self.out_tree, self.moves
         puts = self._puts() if moves else None
         if puts is not None or (self.donated and not moves):
-            short = tree is None and not self.donated
-            return self._short_runner(puts) if short else self._general_runner(puts)
+            if tree is None and not self.donated:
+                return self._short_runner(puts)
+            if tree is None and not moves and not self.hidden and len(self.program.invars) == 1:
+                return self._in_place_runner()
+            return self._general_runner(puts)
         if self.donated:
             return self._whole
         run = self._short_runner() if tree is None else self._tree_runner()
@@ -192,6 +196,33 @@ class Executable(NamedTuple):
 
         return run
 
+    def _in_place_runner(self) -> Callable[[Sequence[Any]], Array]:
+        """For one argument, which is donated, and one result."""
+        launch, mark, gone = (
+            self.module.launcher(self.handlers),
+            buffers.MARK,
+            _donated(self.program.name),
+        )
+        (sig,), new = self.out_sigs, new_array
+
+        def run(args: Sequence[Any]) -> Array:
+            (given,) = args
+            raw = given._impl
+            if hasattr(raw, mark):  # its memory may be shared, or have views
+                return self(args)[0]
+            try:
+                raws = launch([raw])
+            except Exception as error:
+                self.explain(args, error)
+            given._impl, given._host = gone, None
+            array = new()
+            array._impl = raws[0]
+            array._sig = sig
+            array._host = None
+            return array
+
+        return run
+
     def _tree_runner(self) -> Callable[[Sequence[Any]], Any]:
         launch, hidden = self.module.launcher(self.handlers), self.hidden
         sigs, new, unflatten = self.out_sigs, new_array, self.out_tree.unflatten
@@ -221,7 +252,7 @@ class Executable(NamedTuple):
         """
         launch, hidden = self.module.launcher(self.handlers), self.hidden
         sigs, new, tree = self.out_sigs, new_array, self.out_tree
-        donated, gone, mark = self.donated, _donated(self.program.name), buffers.MARK
+        donated, gone, marks = self.donated, _donated(self.program.name), repeat(buffers.MARK)
         several = len(self.program.invars) + len(hidden) > 1
 
         def run(args: Sequence[Any]) -> Any:
@@ -234,7 +265,7 @@ class Executable(NamedTuple):
                 if hidden:
                     inputs = hidden + inputs
                 shared = donated and (
-                    any([hasattr(raw, mark) for raw in inputs])
+                    any(map(hasattr, inputs, marks))
                     or (several and len({*map(id, inputs)}) < len(inputs))
                 )
                 raws = [] if shared else launch(inputs)
