@@ -198,7 +198,7 @@ def test_a_program_with_collectives_waits_for_those_without_and_they_for_it():
     for pending in launches[MANY:]:
         window.admit(False)
         window.record(pending, False)
-    assert launches[MANY - 1].waited and not window._communicates
+    assert launches[MANY - 1].waited and not window.communicates
     assert LIMIT < len(window.pending) < MANY
 
 

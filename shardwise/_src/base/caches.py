@@ -33,7 +33,7 @@ def exact(value: Any) -> Any:
     NaN equals nothing, so a key that must match NaNs uses `repr(value)` instead of the number.
     """
     kind: Any = value.__class__
-    if kind in _PLAIN:
+    if kind in PLAIN:
         return kind
     if kind is float:
         return kind if value else repr(value)
@@ -44,7 +44,7 @@ def exact(value: Any) -> Any:
     return kind
 
 
-_PLAIN = frozenset((int, bool, str, type(None)))  # equal values of one class are the same
+PLAIN = frozenset((int, bool, str, type(None)))  # equal values of one class are the same
 _COMPLEX: Any = (complex, np.complexfloating)
 _NUMBERS: Any = (float, complex, np.generic)
 

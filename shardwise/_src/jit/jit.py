@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import WRAPPER_ASSIGNMENTS
 from operator import attrgetter
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from numpy import ndarray
@@ -19,7 +19,7 @@ from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct, shapes
 from shardwise._src.arguments.signatures import check_function
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import signature
-from shardwise._src.base.caches import exact
+from shardwise._src.base.caches import PLAIN, exact
 from shardwise._src.base.config import disable_jit as _disabled
 from shardwise._src.base.config import explain_cache_misses
 from shardwise._src.base.context import CURRENT
@@ -145,7 +145,7 @@ class Jitted(Generic[P, R]):
         return part(self._fun), self._key
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else MethodType(self, instance)
 
     @property
     def __signature__(self) -> inspect.Signature:
@@ -194,10 +194,16 @@ class Jitted(Generic[P, R]):
                         ]
                         run = self._cache[tree, ctx.key, *kinds]
                 elif self._static:
-                    every: tuple[Any, ...] = (*args, *kwargs.values())
-                    parts = [a._sig if a.__class__ is Array else (exact(a), a) for a in every]
+                    if kwargs:
+                        given = (*args, *kwargs.values())
+                    parts = [
+                        a._sig
+                        if (c := a.__class__) is Array
+                        else (c if c in PLAIN else exact(a), a)
+                        for a in given
+                    ]
                     run = self._cache[ctx.key, *kwargs, *parts]
-                    given = [a for a in every if a.__class__ is Array]
+                    given = [a for a in given if a.__class__ is Array]
                 elif kwargs:
                     given = [*args, *kwargs.values()]
                     run = self._cache[ctx.key, *kwargs, *[a._sig for a in given]]

@@ -31,16 +31,16 @@ class Window:
 
     def __init__(self) -> None:
         self.pending: deque[tuple[Any, bool]] = deque()
-        self._communicates = False  # whether any of them has collectives
+        self.communicates = False  # whether any of them has collectives
         self._waiting = RLock()
 
     def admit(self, collectives: bool) -> None:
         """Waits until another program, with or without collectives, may be launched."""
-        limit = LIMIT if collectives or self._communicates else MANY
+        limit = LIMIT if collectives or self.communicates else MANY
         if len(self.pending) >= limit:
-            self._wait_for_some(limit)
+            self.wait_for_some(limit)
 
-    def _wait_for_some(self, limit: int) -> None:
+    def wait_for_some(self, limit: int) -> None:
         """Leaves half as many. Waits for the last of the others first, as these usually have
         ended by then."""
         with self._waiting:
@@ -48,14 +48,16 @@ class Window:
                 return
             oldest = list(self.pending)[: -limit // 2]
             for token, _ in reversed(oldest):
-                with suppress(RuntimeError):  # raised for users of the results
+                try:  # noqa: SIM105 (costs nothing, unlike `suppress`)
                     processes.wait(token)
+                except RuntimeError:  # raised for users of the results
+                    pass
             with suppress(IndexError):  # another thread drains
                 for _ in oldest:
                     self.pending.popleft()
             if not self._has_collectives():
-                self._communicates = False
-                self._communicates = self._has_collectives()  # others may record meanwhile
+                self.communicates = False
+                self.communicates = self._has_collectives()  # others may record meanwhile
 
     def _has_collectives(self) -> bool:
         return any([collectives for _, collectives in list(self.pending)])
@@ -63,7 +65,7 @@ class Window:
     def record(self, token: Any, collectives: bool) -> None:
         self.pending.append((token, collectives))
         if collectives:
-            self._communicates = True
+            self.communicates = True
 
     def finish(self) -> None:
         """Waits for programs in flight; raises failures caused by another process."""

@@ -26,7 +26,7 @@ from shardwise._src.runtime.compiler.partitioner_callbacks import failure_in
 from shardwise._src.runtime.compiler.quiet import quiet
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise._src.runtime.forks import closed_by_fork
-from shardwise._src.runtime.in_flight import CPU_WINDOW, LIMIT, Window
+from shardwise._src.runtime.in_flight import CPU_WINDOW, LIMIT, MANY, Window
 from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 
@@ -253,6 +253,7 @@ class LoadedModule(CompiledModule):
         """`launcher` of one process."""
         raw, window, calls, collectives = self.raw, self.window, self.calls, self.has_collectives
         execute = raw.execute_sharded
+        pending = () if window is None else window.pending
 
         def plain(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
             if collectives:
@@ -271,8 +272,9 @@ class LoadedModule(CompiledModule):
             assert window is not None
             if collectives:
                 reject_inside()
-            if len(window.pending) >= LIMIT:
-                window.admit(collectives)
+            limit = LIMIT if collectives or window.communicates else MANY
+            if len(pending) >= limit:
+                window.wait_for_some(limit)
             started = execute(buffers, with_tokens=True)
             window.record(started.consume_token(), collectives)
             return started.consume_with_handlers(handlers)
