@@ -23,6 +23,18 @@ LIMIT = 16
 MANY = 48  # without collectives: more than XLA keeps in flight, so the older half has ended
 
 
+class _Tokens(list[Any]):
+    """Tokens that are waited for together."""
+
+    def block_until_ready(self) -> None:
+        """Waits for the last one first. Ignores errors, which users of the results will see."""
+        for token in reversed(self):
+            try:  # noqa: SIM105 (costs nothing, unlike `suppress`)
+                token.block_until_ready()
+            except RuntimeError:
+                pass
+
+
 class Window:
     """The tokens of the last launches, which are ready when these have ended.
 
@@ -46,12 +58,8 @@ class Window:
         with self._waiting:
             if len(self.pending) < limit:  # another thread has waited
                 return
-            oldest = list(self.pending)[: -limit // 2]
-            for token, _ in reversed(oldest):
-                try:  # noqa: SIM105 (costs nothing, unlike `suppress`)
-                    processes.wait(token)
-                except RuntimeError:  # raised for users of the results
-                    pass
+            oldest = _Tokens([token for token, _ in list(self.pending)][: -limit // 2])
+            processes.wait(oldest)
             with suppress(IndexError):  # another thread drains
                 for _ in oldest:
                     self.pending.popleft()
@@ -74,9 +82,7 @@ class Window:
 
     def settle(self) -> None:
         """Waits for programs in flight; ignores errors, which users of the results will see."""
-        for token, _ in list(self.pending):
-            with suppress(RuntimeError):
-                token.block_until_ready()
+        _Tokens([token for token, _ in list(self.pending)]).block_until_ready()
 
     def drain(self) -> BaseException | None:
         """Waits for all programs in flight; returns the first error of any of them."""
