@@ -299,7 +299,7 @@ def growth_of(lib: Lib, what: str) -> float:
         "threads": (threads, 1000, 10_000),
         "operations": (operations, 10_000, 1_000_000),
         "functions": (functions, 1_000, 5_000),
-        "programs": (programs, 2_500, 500),
+        "programs": (programs, 4_500, 500),
     }
     repeat, before, count = kinds[what]
     repeat(0, before)

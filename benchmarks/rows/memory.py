@@ -25,10 +25,10 @@ def planned(lib: Lib) -> Callable[[], float]:
 # `python` counts what the interpreter allocates (tracemalloc); `resident` is the growth of the
 # process: runtime buffers, which both libraries need, and the eight words of data included.
 ROWS = (
-    child_row("memory.python_1", 0.5, "python_1", unit="B", rounds=1),
-    child_row("memory.python_8", 0.5, "python_8", unit="B", rounds=1),
-    child_row("memory.resident_1", 0.5, "resident_1", unit="B", rounds=3),
-    child_row("memory.resident_8", 0.5, "resident_8", unit="B", rounds=3),
+    child_row("memory.python_1", 1.0, "python_1", unit="B", rounds=1),
+    child_row("memory.python_8", 1.0, "python_8", unit="B", rounds=1),
+    child_row("memory.resident_1", 1.0, "resident_1", unit="B", rounds=3),
+    child_row("memory.resident_8", 1.0, "resident_8", unit="B", rounds=3),
     child_row("memory.callback_peak", 0.6, "peak_callback", unit="B", rounds=3),
     child_row("memory.put_peak", 1.1, "peak_put", unit="B", rounds=3),
     child_row("memory.reshard_peak", 0.6, "peak_reshard", unit="B", rounds=3),
