@@ -10,14 +10,21 @@ from tests.helpers.everyday import everyday
 from tests.helpers.processes import run_processes, until_written
 
 GATHER = """
+    import sys
+
     import ml_dtypes
     import numpy as np
 
     import shardwise as sw
+    from shardwise._src.distributed import shared_memory
     from shardwise.experimental import multihost_utils as m
     from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
 
     n, me = sw.process_count(), sw.process_index()
+    if "on several machines" in sys.argv:
+        shared_memory._identity = lambda: f"machine {me}"
+    if "not readable" in sys.argv and me == n - 1:
+        shared_memory.SharedMemory.filled = lambda self, note, parts: False
     # What each process has for itself: stacked, or joined if tiled.
     own = {"a": np.arange(6.0).reshape(2, 3) + me, "b": me, "c": sw.numpy.ones(2, "int8") * me,
            "none": np.ones((0, 3)), "big": np.full((3, 50_001), me, np.float64)}
@@ -93,6 +100,17 @@ GATHER = """
     m.sync_global_devices("after large ones")
     assert large.shape == (n, 1 << 21) and large[-1, 0] == n - 1
 
+    # What a process does to its result, or to what it has sent, changes nothing elsewhere.
+    sent = np.full(1 << 16, me)
+    rows = m.process_allgather(sent)
+    sent[:] = -1
+    if rows.flags.writeable:
+        rows[:] = -1
+    m.sync_global_devices("written")
+    again = m.process_allgather(np.full(1 << 16, me))
+    assert (again == np.arange(n)[:, None]).all()
+    assert (rows == (-1 if rows.flags.writeable else np.arange(n)[:, None])).all()
+
     m.assert_equal({"a": np.ones(3), "b": "text", "big": np.zeros(10**6)}, "all alike")
     m.assert_equal([0.0 if me else -0.0, np.nan])
     m.assert_equal({"sharded": x, "whole": sw.device_put(x, NamedSharding(flat, P()))})
@@ -104,9 +122,10 @@ GATHER = """
 """
 
 
+@pytest.mark.parametrize("where", ["on one machine", "on several machines", "not readable"])
 @pytest.mark.parametrize(("count", "devices"), everyday([(2, 2), (4, 1), (2, 1), (3, 2)], 1))
-def test_values_go_round(count, devices):
-    results = run_processes(GATHER, count, devices=devices, timeout=100)
+def test_values_go_round(count, devices, where):
+    results = run_processes(GATHER, count, devices=devices, args=[where], timeout=100)
     assert [r.out for r in results] == [f"done {count}\n"] * count
 
 

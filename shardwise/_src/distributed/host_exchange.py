@@ -1,8 +1,8 @@
 """Byte exchange between processes: all-gather and broadcast of host values.
 
 Small values are sent with a meeting at the coordinator, in one round trip. Larger ones go through
-XLA, over the first device of each process. Bytes arrive unchanged, so a NaN keeps its payload and a
-zero its sign.
+memory that all processes share, if they run on one machine; else through XLA, over the first device
+of each process. Bytes arrive unchanged, so a NaN keeps its payload and a zero its sign.
 
     Site.of("process_allgather", "tree", tree).gathered([...])
 """
@@ -22,6 +22,7 @@ from shardwise._src.base.caches import cached
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.distributed import start
+from shardwise._src.distributed.shared_memory import Note, SharedMemory, are_together, give_up
 from shardwise._src.jit.jit import jit
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tree_paths import leaf_paths, tree_text
@@ -145,6 +146,27 @@ def _difference(said: Sequence[dict[str, Any]]) -> str:
                     "separately."
                 )
     raise AssertionError("digests that differ, of trees that do not")
+
+
+def through_memory(
+    what: str,
+    memory: SharedMemory,
+    notes: Sequence[Sequence[str]],
+    maker: int,
+    parts: Sequence[tuple[int, np.ndarray]],
+) -> np.ndarray | None:
+    """The bytes that all processes write to memory that one of them has made; None if they cannot
+    share it.
+
+    notes: of all processes, `SharedMemory.note` as JSON; parts: of this process, with offsets.
+    """
+    known = [Note(*note) for note in notes]
+    if not are_together(known, maker):
+        return None
+    if all(meeting(what, memory.filled(known[maker], parts))):
+        return memory.mapped()
+    give_up()
+    return None
 
 
 def as_text(data: bytes) -> str:

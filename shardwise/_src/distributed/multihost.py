@@ -20,6 +20,7 @@ import numpy as np
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.distributed import host_exchange, tree_comparison
 from shardwise._src.distributed.host_exchange import Leaf, here, named_leaves, on_host, result
+from shardwise._src.distributed.shared_memory import SharedMemory
 from shardwise._src.distributed.tiles import Tiles, is_spread
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
@@ -87,17 +88,26 @@ def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
     little = _those_that_fit(leaves, host_exchange.LITTLE // count)
     sent = b"".join([leaves[i].value.tobytes() for i in little])
     types = [(x.name, x.type) for x in leaves]
-    said = host_exchange.gather_notes(what, tree, types, host_exchange.as_text(sent))
-    rows = [_unpacked(text, leaves, little) for text in said]
-    stacked: list[np.ndarray] = []
-    for i, leaf in enumerate(leaves):
+    own = {i: _bytes_of(x) for i, x in enumerate(leaves) if i not in little}
+    me, came = backend.process_index(), dict[int, np.ndarray]()
+    with SharedMemory([count * part.nbytes for part in own.values()]) as memory:
+        note = [host_exchange.as_text(sent), memory.note(me == 0)]
+        said = host_exchange.gather_notes(what, tree, types, note)
+        starts = dict(zip(own, memory.starts, strict=True))
+        parts = [(starts[i] + me * part.nbytes, part) for i, part in own.items()]
+        whole = host_exchange.through_memory(what, memory, [n for _, n in said], 0, parts)
+    rows = [_unpacked(text, leaves, little) for text, _ in said]
+    for i in range(len(leaves)):
         if i in little:
-            came = np.stack([row[i] for row in rows])
+            came[i] = np.stack([row[i] for row in rows])
+        elif whole is not None:
+            came[i] = whole[starts[i] : starts[i] + count * own[i].nbytes]
         else:
-            came = host_exchange.all_rows(_bytes_of(leaf))
-        shape = (count, *leaf.value.shape)
-        stacked.append(came.reshape(-1).view(leaf.value.dtype).reshape(shape))
-    return stacked
+            came[i] = host_exchange.all_rows(own[i])
+    return [
+        came[i].reshape(-1).view(x.value.dtype).reshape(count, *x.value.shape)
+        for i, x in enumerate(leaves)
+    ]
 
 
 def _those_that_fit(leaves: Sequence[Leaf], room: int) -> list[int]:
@@ -157,17 +167,26 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     mine = backend.process_index() == 0 if is_source is None else bool(is_source)
     little = _those_that_fit(leaves, host_exchange.LITTLE)
     sent = b"".join([leaves[i].value.tobytes() for i in little]) if mine else b""
-    note = host_exchange.as_text(sent) if mine else None
-    said = host_exchange.gather_notes(what, tree, [(x.name, x.type) for x in leaves], note)
-    sources = [rank for rank, text in enumerate(said) if text is not None]
-    _check_sources(what, sources)
-    rows = _unpacked(said[sources[0]], leaves, little)
+    large = [i for i in range(len(leaves)) if i not in little]
+    with SharedMemory([leaves[i].value.nbytes for i in large]) as memory:
+        note = [host_exchange.as_text(sent) if mine else None, memory.note(mine)]
+        said = host_exchange.gather_notes(what, tree, [(x.name, x.type) for x in leaves], note)
+        sources = [rank for rank, (text, _) in enumerate(said) if text is not None]
+        _check_sources(what, sources)
+        starts = dict(zip(large, memory.starts, strict=True))
+        parts = [(starts[i], _bytes_of(leaves[i])) for i in large] if mine else []
+        notes = [n for _, n in said]
+        whole = host_exchange.through_memory(what, memory, notes, sources[0], parts)
+    rows = _unpacked(said[sources[0]][0], leaves, little)
     out: list[Any] = []
     for i, leaf in enumerate(leaves):
+        size = leaf.value.nbytes
         if i in little:
             came = rows[i].copy()  # aligned
+        elif whole is not None:
+            came = whole[starts[i] : starts[i] + size]
         else:
-            came = host_exchange.from_one(_bytes_of(leaf) if mine else None, leaf.value.nbytes)
+            came = host_exchange.from_one(_bytes_of(leaf) if mine else None, size)
         out.append(result(leaf, came.view(leaf.value.dtype).reshape(leaf.value.shape)))
     return tree.unflatten(out)
 

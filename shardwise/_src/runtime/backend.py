@@ -17,7 +17,7 @@ from shardwise._src.base.caches import cached
 from shardwise._src.base.config import array_tracebacks, default_device, num_cpu_devices, platforms
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.runtime import forks, guards, processes, tracebacks
+from shardwise._src.runtime import forks, guards, launch_tracebacks, processes
 from shardwise._src.runtime import platforms as registry
 from shardwise._src.runtime.target_machines import target_of
 
@@ -60,7 +60,7 @@ def client(platform: str | None = None) -> Client:
             processes.meet_to_start(name)
             _starting.add(name)
             if not _clients:
-                tracebacks.choose()
+                launch_tracebacks.choose()
             try:
                 with uninterrupted():
                     made: Any = make()
