@@ -198,12 +198,8 @@ class Executable(NamedTuple):
 
     def _in_place_runner(self) -> Callable[[Sequence[Any]], Array]:
         """For one argument, which is donated, and one result."""
-        launch, mark, gone = (
-            self.module.launcher(self.handlers),
-            buffers.MARK,
-            _donated(self.program.name),
-        )
-        (sig,), new = self.out_sigs, new_array
+        launch, gone = self.module.launcher(self.handlers), _donated(self.program.name)
+        (sig,), new, mark = self.out_sigs, new_array, buffers.MARK
 
         def run(args: Sequence[Any]) -> Array:
             (given,) = args

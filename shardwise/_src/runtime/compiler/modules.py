@@ -158,11 +158,14 @@ class CompiledModule:
     def launch(
         self, buffers: Sequence[_jax.ArrayImpl], handlers: Sequence[_jax.ResultHandler]
     ) -> list[Any]:
-        """Raises RuntimeError: its devices are only described."""
-        raise not_attached("the program", self.devices[0])
+        """Starts the program; the results may still be computed when this returns."""
+        return self.launcher(handlers)(buffers)
 
     def launcher(self, handlers: Sequence[_jax.ResultHandler]) -> Launcher:
-        """Like `launch`."""
+        """`launch` with these handlers, as a function of the buffers, for many calls.
+
+        Raises RuntimeError: the devices are only described.
+        """
         raise not_attached("the program", self.devices[0])
 
     def output_shardings(self) -> list[xc.OpSharding] | None:
@@ -231,14 +234,7 @@ class LoadedModule(CompiledModule):
     def output_shardings(self) -> list[xc.OpSharding] | None:
         return self.raw.get_output_shardings()
 
-    def launch(
-        self, buffers: Sequence[_jax.ArrayImpl], handlers: Sequence[_jax.ResultHandler]
-    ) -> list[Any]:
-        """Starts the program; the results may still be computed when this returns."""
-        return self.launcher(handlers)(buffers)
-
     def launcher(self, handlers: Sequence[_jax.ResultHandler]) -> Launcher:
-        """`launch` with these handlers, as a function of the buffers, for many calls."""
         now = self._launcher_now(handlers)
         if self.span is None:
             return now
