@@ -210,11 +210,6 @@ enable_checks = Flag(
 )
 no_tracing = Flag("no_tracing", False, "Make tracing a function for `jit` an error.")
 no_execution = Flag("no_execution", False, "Make running a program an error.", trace=True)
-array_tracebacks = Flag(
-    "array_tracebacks",
-    False,
-    "Record where arrays are made, for `profiler.device_memory_profile`: over 1 µs per call.",
-)
 flight_recorder_size = Flag(
     "flight_recorder_size",
     1000,

@@ -19,7 +19,7 @@ from shardwise._src.running.program_out_of_memory import program_exhausted
 from shardwise._src.runtime import buffers
 from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.compiler.callback_targets import CallbackError
-from shardwise._src.runtime.compiler.modules import CompiledModule
+from shardwise._src.runtime.compiler.modules import CompiledModule, free_unused
 from shardwise._src.runtime.processes import explained
 from shardwise._src.runtime.target_machines import is_compile_only, is_elsewhere, not_attached
 from shardwise._src.transfers.between_processes import handle
@@ -184,6 +184,7 @@ class Executable(NamedTuple):
                     inputs = hidden + inputs
                 if launch is None:
                     raws = execute(inputs).consume_with_handlers(handlers)
+                    free_unused()
                 else:
                     raws = launch(inputs)
             except Exception as error:

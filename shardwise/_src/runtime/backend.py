@@ -14,10 +14,10 @@ from jaxlib import _jax
 from jaxlib import version as _version
 
 from shardwise._src.base.caches import cached
-from shardwise._src.base.config import array_tracebacks, default_device, num_cpu_devices, platforms
+from shardwise._src.base.config import default_device, num_cpu_devices, platforms
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.runtime import forks, guards, launch_tracebacks, processes
+from shardwise._src.runtime import forks, guards, processes
 from shardwise._src.runtime import platforms as registry
 from shardwise._src.runtime.target_machines import target_of
 
@@ -59,8 +59,6 @@ def client(platform: str | None = None) -> Client:
                 before_start()
             processes.meet_to_start(name)
             _starting.add(name)
-            if not _clients:
-                launch_tracebacks.choose()
             try:
                 with uninterrupted():
                     made: Any = make()
@@ -128,7 +126,6 @@ def _check_device(value: Any) -> None:
 
 
 default_device.guard = _check_device
-array_tracebacks.guard = _only_before_start(array_tracebacks)
 num_cpu_devices.guard = _only_before_start(num_cpu_devices)
 platforms.guard = _only_before_start(platforms)
 

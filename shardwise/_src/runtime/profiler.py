@@ -397,9 +397,6 @@ def get_profiled_instructions_proto(tensorboard_dir: str) -> bytes:
 def device_memory_profile(backend: str | None = None) -> bytes:
     """A profile of device memory usage, in pprof's format.
 
-    It shows where arrays were made if the flag `array_tracebacks` was on when the devices started,
-    or jax is imported.
-
     backend: a platform's name; by default the first platform.
     """
     return _client(backend).heap_profile()

@@ -31,6 +31,7 @@ from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 
 CompileOptions = xc.CompileOptions
+free_unused = _jax.collect_garbage  # what launches leave: their tracebacks, when they have ended
 Launcher: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], list[Any]]
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
 _SKIP_CHECKS: dict[str, Any] = {}
@@ -254,7 +255,9 @@ class LoadedModule(CompiledModule):
         def plain(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
             if collectives:
                 reject_inside()
-            return execute(buffers).consume_with_handlers(handlers)
+            raws = execute(buffers).consume_with_handlers(handlers)
+            free_unused()
+            return raws
 
         def with_calls(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
             assert calls is not None
@@ -262,7 +265,9 @@ class LoadedModule(CompiledModule):
                 reject_inside()
             if window is not None:
                 window.admit(True)
-            return calls.launch(raw, buffers, handlers)
+            raws = calls.launch(raw, buffers, handlers)
+            free_unused()
+            return raws
 
         def in_window(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
             assert window is not None
@@ -273,7 +278,9 @@ class LoadedModule(CompiledModule):
                 window.wait_for_some(limit)
             started = execute(buffers, with_tokens=True)
             window.record(started.consume_token(), collectives)
-            return started.consume_with_handlers(handlers)
+            raws = started.consume_with_handlers(handlers)
+            free_unused()
+            return raws
 
         if calls is not None:
             return with_calls
