@@ -5,6 +5,8 @@ Each is called several times with the same signature, so that the later calls hi
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -154,3 +156,63 @@ def test_values_that_are_read_are_views_that_cannot_be_written():
         with pytest.raises(RuntimeError, match="has been deleted"):
             np.asarray(x)
     assert np.asarray(f(jnp.zeros((0, 2)))).shape == (0, 2)
+
+
+GRID = sw.make_mesh((2, 4), ("x", "y"))
+TURNED = sw.sharding.Mesh(np.array(sw.devices()[:8]).reshape(4, 2).T[::-1], ("x", "y"))
+PLACES = [(MESH, P("x")), (MESH, P(None, "x")), (MESH, P()), (GRID, P("x", "y")), (GRID, P("y"))]
+PLACES += [(TURNED, P("y", "x")), (TURNED, P(("y", "x"))), (TURNED, P(None, "x"))]
+
+
+def arguments_of_one_type(shape, dtype):
+    """Arrays of one shape and dtype, in several layouts in memory."""
+    rows, columns = shape
+    plain = np.arange(rows * columns).reshape(shape).astype(dtype)
+    wide = np.arange(4 * rows * columns).reshape(2 * rows, 2 * columns).astype(dtype)
+    return [plain, np.asfortranarray(plain), wide[::2, 1::2], plain[::-1]]
+
+
+@pytest.mark.parametrize(("mesh", "spec"), PLACES, ids=str)
+@pytest.mark.parametrize(("shape", "dtype"), [((16, 8), "f"), ((7, 5), "d"), ((1 << 10, 512), "i")])
+def test_numpy_arguments_are_put_on_all_devices(mesh, spec, shape, dtype):
+    place = NamedSharding(mesh, spec)
+    f = sw.jit(lambda x, by: x * by, in_shardings=(place, None), out_shardings=place)
+    for by in (2, 3):
+        for host in arguments_of_one_type(shape, dtype):
+            want = jnp.asarray(host * by)
+            out = f(host, by)
+            if host.flags.writeable:
+                host[:] = -1
+            assert (out.dtype, out.sharding) == (want.dtype, place)
+            np.testing.assert_array_equal(out, want)
+            for shard in out.addressable_shards:
+                np.testing.assert_array_equal(shard.data, np.asarray(want)[shard.index])
+
+
+def test_another_jit_of_a_function_takes_the_short_path_too(monkeypatch):
+    def total(tree, *, scale):
+        return (tree["a"] + tree["b"]) * scale
+
+    def of(k):
+        return {f"{name}"[:1]: jnp.ones(4) * k for name in ("a1", "b1")}
+
+    sw.jit(total)(of(1), scale=2)
+    again = sw.jit(total)
+    again(of(2), scale=2)
+    monkeypatch.setattr(type(again), "_call", None)  # the path of calls that are not cached
+    np.testing.assert_array_equal(again(of(3), scale=2), np.full(4, 12.0))
+
+
+def test_jitted_methods_are_bound():
+    class Model:
+        scale = 3
+
+        @partial(sw.jit, static_argnums=0)
+        def step(self, x):
+            return x * self.scale
+
+    model = Model()
+    assert model.step.__self__ is model and model.step == model.step
+    for _ in range(3):
+        np.testing.assert_array_equal(model.step(V), V * 3)
+    assert "multiply" in Model.step.lower(model, V).as_text()
