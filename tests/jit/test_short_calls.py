@@ -82,8 +82,20 @@ def test_donated_state_and_a_batch_from_numpy(devices):
     assert str(raised.value).startswith(message)
 
 
-def test_views_of_donated_arrays_keep_their_values():
-    f, x = sw.jit(lambda x: x + 1, donate_argnums=0), jnp.arange(1024.0)
+def alone(function):
+    """A function of one array, which is donated."""
+    return sw.jit(function, donate_argnums=0)
+
+
+def in_a_pytree(function):
+    """The same as a part of a pytree that is donated."""
+    jitted = sw.jit(lambda tree: {k: function(x) for k, x in tree.items()}, donate_argnums=0)
+    return lambda x: jitted({"x": x, "other": jnp.zeros(2)})["x"]
+
+
+@pytest.mark.parametrize("donating", [alone, in_a_pytree])
+def test_views_of_donated_arrays_keep_their_values(donating):
+    f, x = donating(lambda x: x + 1), jnp.arange(1024.0)
     x = f(f(x))  # cached from here on
     view = np.asarray(x)
     kept, y = view.copy(), f(x)
@@ -93,13 +105,14 @@ def test_views_of_donated_arrays_keep_their_values():
     assert x.is_deleted() and y.is_deleted()
 
 
-def test_shards_of_donated_arrays_are_gone_too():
-    f = sw.jit(lambda x: x + 1, donate_argnums=0)
-    x = f(sw.device_put(np.arange(16.0, dtype="f"), NamedSharding(MESH, P("x"))))
+@pytest.mark.parametrize("donating", [alone, in_a_pytree])
+def test_shards_of_donated_arrays_are_gone_too(donating):
+    f, place = donating(lambda x: x + 1), NamedSharding(MESH, P("x"))
+    x = f(f(sw.device_put(np.arange(16.0, dtype="f"), place)))
     shard = x.addressable_shards[2].data
     y = f(x)
     assert shard.is_deleted() and x.is_deleted()
-    np.testing.assert_array_equal(y, np.arange(16) + 2)
+    np.testing.assert_array_equal(y, np.arange(16) + 3)
 
 
 def test_one_array_is_not_donated_and_used_in_one_call():
