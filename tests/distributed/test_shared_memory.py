@@ -1,13 +1,14 @@
 """Memory shared by the processes of one machine, used twice in one process."""
 
 import os
+from mmap import PAGESIZE
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from shardwise._src.distributed import shared_memory
-from shardwise._src.distributed.shared_memory import Note, SharedMemory, are_together, give_up
+from shardwise._src.distributed.shared_memory import Note, SharedMemory, are_together, disable
 
 MIB = 1 << 20
 MAPS = Path("/proc/self/maps")
@@ -20,28 +21,31 @@ def bytes_of(value, size):
 
 def test_parts_of_two_users():
     with SharedMemory([5, 0, 2 * MIB]) as mine, SharedMemory([5, 0, 2 * MIB]) as theirs:
-        assert mine.starts == theirs.starts == [0, 64, 64]
-        notes = [mine.note(True), theirs.note(False)]
+        assert mine.offsets == theirs.offsets == [0, PAGESIZE, PAGESIZE]
+        notes = [mine.announce(True), theirs.announce(False)]
         assert are_together(notes, 0) and not are_together(notes, 1)
-        assert mine.filled(notes[0], [(0, bytes_of(1, 5)), (64, bytes_of(2, MIB))])
-        assert theirs.filled(notes[0], [(64 + MIB, bytes_of(3, MIB))])
-        here, there = mine.mapped(), theirs.mapped()
-    for found in (here, there):
-        assert found[:5].tolist() == [1] * 5 and not found[5:64].any()
-        assert (found[64 : 64 + MIB] == 2).all() and (found[64 + MIB :] == 3).all()
-    here[:] = 9
-    assert there[0] == 1
+        assert mine.write(notes[0], [(0, bytes_of(1, 5)), (PAGESIZE, bytes_of(2, MIB))])
+        assert theirs.write(notes[0], [(PAGESIZE + MIB, bytes_of(3, MIB))])
+        here, there = mine.map(), theirs.map()
+    for small, none, large in (here, there):
+        assert small.tolist() == [1] * 5 and none.size == 0
+        assert (large[:MIB] == 2).all() and (large[MIB:] == 3).all()
+    here[2][:] = 9
+    assert there[2][0] == 2
 
 
-def test_the_system_frees_it_with_the_last_mapping():
-    with SharedMemory([MIB]) as memory:
-        note = memory.note(True)
-        assert memory.filled(note, [(0, bytes_of(7, MIB))])
-        found = memory.mapped()
-    assert note.name in MAPS.read_text() and found[-1] == 7
-    del found
-    assert note.name not in MAPS.read_text()
+def test_each_array_keeps_its_own_memory_and_no_file():
+    with SharedMemory([MIB, MIB]) as memory:
+        note = memory.announce(True)
+        assert memory.write(note, [(0, bytes_of(7, MIB))])
+        first, second = memory.map()
     assert not any(note.name in os.readlink(f"/proc/self/fd/{n}") for n in held_files())
+    assert MAPS.read_text().count(note.name) == 2 and first[-1] == 7
+    view = first[5:]
+    del first, second
+    assert MAPS.read_text().count(note.name) == 1 and view[0] == 7
+    del view
+    assert note.name not in MAPS.read_text()
 
 
 def held_files():
@@ -53,14 +57,14 @@ def test_another_file_under_the_number_is_not_touched(tmp_path):
     path.write_bytes(b"precious")
     with open(path, "r+b") as file, SharedMemory([8]) as memory:
         note = Note("here", f"/proc/{os.getpid()}/fd/{file.fileno()}", "shardwise-0123")
-        assert not memory.filled(note, [(0, bytes_of(0, 8))])
-        assert not memory.filled(note._replace(path="/proc/0/fd/1"), [(0, bytes_of(0, 8))])
+        assert not memory.write(note, [(0, bytes_of(0, 8))])
+        assert not memory.write(note._replace(path="/proc/0/fd/1"), [(0, bytes_of(0, 8))])
     assert path.read_bytes() == b"precious"
 
 
 def test_processes_that_share_nothing(monkeypatch):
     monkeypatch.setattr(shared_memory._State, "off", False)
-    assert SharedMemory([]).note(True) == Note("")
+    assert SharedMemory([]).announce(True) == Note("")
     assert not are_together([Note("a", "/proc/1/fd/1", "x"), Note("b")], 0)
     assert not are_together([Note("a"), Note("a")], 0)
 
@@ -69,7 +73,7 @@ def test_processes_that_share_nothing(monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "memfd_create", full)
-        assert SharedMemory([8]).note(True) == Note("")
-    assert SharedMemory([8]).note(False).machine
-    give_up()
-    assert SharedMemory([8]).note(True) == Note("")
+        assert SharedMemory([8]).announce(True) == Note("")
+    assert SharedMemory([8]).announce(False).machine
+    disable()
+    assert SharedMemory([8]).announce(True) == Note("")

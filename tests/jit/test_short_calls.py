@@ -90,7 +90,7 @@ def alone(function):
 def in_a_pytree(function):
     """The same as a part of a pytree that is donated."""
     jitted = sw.jit(lambda tree: {k: function(x) for k, x in tree.items()}, donate_argnums=0)
-    return lambda x: jitted({"x": x, "other": jnp.zeros(2)})["x"]
+    return lambda x: jitted({"x": x, "other": x * 0})["x"]
 
 
 @pytest.mark.parametrize("donating", [alone, in_a_pytree])
@@ -200,6 +200,27 @@ def test_numpy_arguments_are_put_on_all_devices(mesh, spec, shape, dtype):
             np.testing.assert_array_equal(out, want)
             for shard in out.addressable_shards:
                 np.testing.assert_array_equal(shard.data, np.asarray(want)[shard.index])
+
+
+def test_the_error_of_an_argument_that_cannot_be_put_is_raised_once():
+    f, x = sw.jit(lambda x: x + 1, in_shardings=NamedSharding(MESH, P("x"))), jnp.arange(16.0)
+    f(x)
+    x.delete()
+    with pytest.raises(RuntimeError) as raised:
+        f(x)
+    assert str(raised.value) == (
+        "array of type f32[16] has been deleted: `delete()` was called on it. To use it longer, "
+        "make a copy beforehand: `x.copy()`."
+    )
+    assert raised.value.__suppress_context__
+
+
+def test_unreduced_arguments_from_numpy_on_a_mesh_of_one_device():
+    place = NamedSharding(sw.make_mesh((1,), ("x",)), P(unreduced={"x"}))
+    f = sw.jit(lambda x: x * 2, in_shardings=place)
+    for _ in range(2):
+        out = f(V)
+        np.testing.assert_array_equal(out.addressable_shards[0].data, V * 2)
 
 
 def test_another_jit_of_a_function_takes_the_short_path_too(monkeypatch):

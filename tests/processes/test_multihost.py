@@ -24,7 +24,7 @@ GATHER = """
     if "on several machines" in sys.argv:
         shared_memory._identity = lambda: f"machine {me}"
     if "not readable" in sys.argv and me == n - 1:
-        shared_memory.SharedMemory.filled = lambda self, note, parts: False
+        shared_memory.SharedMemory.write = lambda self, note, parts: False
     # What each process has for itself: stacked, or joined if tiled.
     own = {"a": np.arange(6.0).reshape(2, 3) + me, "b": me, "c": sw.numpy.ones(2, "int8") * me,
            "none": np.ones((0, 3)), "big": np.full((3, 50_001), me, np.float64)}
@@ -127,6 +127,38 @@ GATHER = """
 def test_values_go_round(count, devices, where):
     results = run_processes(GATHER, count, devices=devices, args=[where], timeout=100)
     assert [r.out for r in results] == [f"done {count}\n"] * count
+
+
+INTERRUPTED = """
+    import os
+
+    import numpy as np
+
+    import shardwise as sw
+    from shardwise._src.distributed.shared_memory import SharedMemory
+    from shardwise.experimental import multihost_utils as m
+
+    me, write = sw.process_index(), SharedMemory.write
+
+    def interrupted(memory, note, parts):
+        SharedMemory.write = write
+        raise KeyboardInterrupt
+
+    if me:
+        SharedMemory.write = interrupted
+    for _ in range(2):
+        try:
+            print(m.process_allgather(np.full(20_000, me)))
+        except (KeyboardInterrupt, sw.errors.ProcessFailureError) as error:
+            print(type(error).__name__, " through memory " in str(error), flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_process_that_was_interrupted_gets_no_parts_of_values():
+    results = run_processes(INTERRUPTED, 2, devices=1)
+    failed = "ProcessFailureError True\n"
+    assert [r.out for r in results] == [2 * failed, "KeyboardInterrupt False\n" + failed]
 
 
 ERRORS = """

@@ -116,7 +116,7 @@ def test_programs_with_collectives_are_windowed():
     parts = [np.full(1, i, np.float32) for i in range(8)]
     raw = buffers.put(source.physical, source.placement, parts, source.devices)
     outs = [program.launch([raw], [result.handler])[0] for _ in range(5 * LIMIT)]
-    assert 0 < len(CPU_WINDOW.pending) <= LIMIT
+    assert 0 < len(CPU_WINDOW._pending) <= LIMIT
     buffers.block_until_ready(outs)
 
 
@@ -181,7 +181,7 @@ def test_the_window_counts_programs_over_different_devices_together(collectives)
         window.record(pending, collectives)
         older = launches[: count + 1]
         assert all(p.waited for p in older[:-limit])
-        assert 0 < len(window.pending) <= limit
+        assert 0 < len(window._pending) <= limit
     assert not any(p.waited for p in launches[-limit // 2 :])
 
 
@@ -198,8 +198,8 @@ def test_a_program_with_collectives_waits_for_those_without_and_they_for_it():
     for pending in launches[MANY:]:
         window.admit(False)
         window.record(pending, False)
-    assert launches[MANY - 1].waited and not window.communicates
-    assert LIMIT < len(window.pending) < MANY
+    assert launches[MANY - 1].waited and not window._communicates
+    assert LIMIT < len(window._pending) < MANY
 
 
 def test_launches_of_other_threads_wait_while_one_waits():
@@ -215,7 +215,7 @@ def test_launches_of_other_threads_wait_while_one_waits():
         calls = [pool.submit(window.admit, True) for _ in range(4)]
         found = wait(calls, timeout=0.05)
         go.set()
-    assert not found.done and len(window.pending) == LIMIT // 2
+    assert not found.done and len(window._pending) == LIMIT // 2
 
 
 class _Pending:

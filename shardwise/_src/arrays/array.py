@@ -297,18 +297,19 @@ class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
         raw = self._live()
         if self._host is None:
             try:
-                if self._sig.readable:
-                    processes.wait(raw)  # jaxlib ends the process if the computation has failed
-                    self._host = np.asarray(raw)
-                else:
-                    self._host = self._fetch()
+                self._host = self._viewed(raw) if self._sig.readable else self._fetch()
             except Exception as error:
                 hide_frames(error)
-                if self._sig.readable and isinstance(error, (RuntimeFailure, MemoryError)):
-                    raise self._failed(error) from None
                 raise
             buffers.note_reader(raw, self)
         return self._host
+
+    def _viewed(self, raw: Any) -> np.ndarray:
+        try:
+            processes.wait(raw)  # jaxlib ends the process if the computation has failed
+            return np.asarray(raw)
+        except (RuntimeFailure, MemoryError) as error:
+            raise self._failed(error) from None
 
     def _fetch(self) -> np.ndarray:
         self._live()

@@ -22,7 +22,7 @@ from shardwise._src.base.caches import cached
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.distributed import start
-from shardwise._src.distributed.shared_memory import Note, SharedMemory, are_together, give_up
+from shardwise._src.distributed.shared_memory import Note, SharedMemory, are_together, disable
 from shardwise._src.jit.jit import jit
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tree_paths import leaf_paths, tree_text
@@ -154,18 +154,20 @@ def through_memory(
     notes: Sequence[Sequence[str]],
     maker: int,
     parts: Sequence[tuple[int, np.ndarray]],
-) -> np.ndarray | None:
-    """The bytes that all processes write to memory that one of them has made; None if they cannot
+) -> list[np.ndarray] | None:
+    """The arrays that all processes write to memory that one of them has made; None if they cannot
     share it.
 
-    notes: of all processes, `SharedMemory.note` as JSON; parts: of this process, with offsets.
+    notes: of all processes, from `SharedMemory.announce`, as JSON; parts: of this process.
     """
     known = [Note(*note) for note in notes]
     if not are_together(known, maker):
         return None
-    if all(meeting(what, memory.filled(known[maker], parts))):
-        return memory.mapped()
-    give_up()
+    # By the name, a call of another thread, or after an exception, is not taken for this one.
+    written = meeting(f"{what} through memory {known[maker].name}", memory.write(known[maker], parts))
+    if all(written):
+        return memory.map()
+    disable()
     return None
 
 

@@ -88,24 +88,21 @@ def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
     little = _those_that_fit(leaves, host_exchange.LITTLE // count)
     sent = b"".join([leaves[i].value.tobytes() for i in little])
     types = [(x.name, x.type) for x in leaves]
-    own = {i: _bytes_of(x) for i, x in enumerate(leaves) if i not in little}
-    me, came = backend.process_index(), dict[int, np.ndarray]()
-    with SharedMemory([count * part.nbytes for part in own.values()]) as memory:
-        note = [host_exchange.as_text(sent), memory.note(me == 0)]
-        said = host_exchange.gather_notes(what, tree, types, note)
-        starts = dict(zip(own, memory.starts, strict=True))
-        parts = [(starts[i] + me * part.nbytes, part) for i, part in own.items()]
-        whole = host_exchange.through_memory(what, memory, [n for _, n in said], 0, parts)
-    rows = [_unpacked(text, leaves, little) for text, _ in said]
-    for i in range(len(leaves)):
-        if i in little:
-            came[i] = np.stack([row[i] for row in rows])
-        elif whole is not None:
-            came[i] = whole[starts[i] : starts[i] + count * own[i].nbytes]
-        else:
-            came[i] = host_exchange.all_rows(own[i])
+    large = {i: _bytes_of(x) for i, x in enumerate(leaves) if i not in little}
+    me, found = backend.process_index(), dict[int, np.ndarray]()
+    with SharedMemory([count * part.nbytes for part in large.values()]) as memory:
+        note = [host_exchange.as_text(sent), memory.announce(me == 0)]
+        notes = host_exchange.gather_notes(what, tree, types, note)
+        pairs = zip(memory.offsets, large.values(), strict=True)
+        parts = [(offset + me * part.nbytes, part) for offset, part in pairs]
+        shared = host_exchange.through_memory(what, memory, [n for _, n in notes], 0, parts)
+    if shared is None:
+        shared = [host_exchange.all_rows(part) for part in large.values()]
+    found.update(zip(large, shared, strict=True))
+    rows = [_unpacked(text, leaves, little) for text, _ in notes]
+    found.update({i: np.stack([row[i] for row in rows]) for i in little})
     return [
-        came[i].reshape(-1).view(x.value.dtype).reshape(count, *x.value.shape)
+        found[i].reshape(-1).view(x.value.dtype).reshape(count, *x.value.shape)
         for i, x in enumerate(leaves)
     ]
 
@@ -167,28 +164,23 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     mine = backend.process_index() == 0 if is_source is None else bool(is_source)
     little = _those_that_fit(leaves, host_exchange.LITTLE)
     sent = b"".join([leaves[i].value.tobytes() for i in little]) if mine else b""
-    large = [i for i in range(len(leaves)) if i not in little]
-    with SharedMemory([leaves[i].value.nbytes for i in large]) as memory:
-        note = [host_exchange.as_text(sent) if mine else None, memory.note(mine)]
-        said = host_exchange.gather_notes(what, tree, [(x.name, x.type) for x in leaves], note)
-        sources = [rank for rank, (text, _) in enumerate(said) if text is not None]
+    large = {i: _bytes_of(x) for i, x in enumerate(leaves) if i not in little}
+    with SharedMemory([part.nbytes for part in large.values()]) as memory:
+        note = [host_exchange.as_text(sent) if mine else None, memory.announce(mine)]
+        notes = host_exchange.gather_notes(what, tree, [(x.name, x.type) for x in leaves], note)
+        sources = [rank for rank, (text, _) in enumerate(notes) if text is not None]
         _check_sources(what, sources)
-        starts = dict(zip(large, memory.starts, strict=True))
-        parts = [(starts[i], _bytes_of(leaves[i])) for i in large] if mine else []
-        notes = [n for _, n in said]
-        whole = host_exchange.through_memory(what, memory, notes, sources[0], parts)
-    rows = _unpacked(said[sources[0]][0], leaves, little)
-    out: list[Any] = []
-    for i, leaf in enumerate(leaves):
-        size = leaf.value.nbytes
-        if i in little:
-            came = rows[i].copy()  # aligned
-        elif whole is not None:
-            came = whole[starts[i] : starts[i] + size]
-        else:
-            came = host_exchange.from_one(_bytes_of(leaf) if mine else None, size)
-        out.append(result(leaf, came.view(leaf.value.dtype).reshape(leaf.value.shape)))
-    return tree.unflatten(out)
+        (source,) = sources
+        parts = list(zip(memory.offsets, large.values(), strict=True)) if mine else []
+        shared = host_exchange.through_memory(what, memory, [n for _, n in notes], source, parts)
+    if shared is None:
+        parts = [(part if mine else None, part.nbytes) for part in large.values()]
+        shared = [host_exchange.from_one(part, size) for part, size in parts]
+    small = _unpacked(notes[source][0], leaves, little)
+    found = {i: small[i].copy() for i in little}  # aligned
+    found.update(zip(large, shared, strict=True))
+    values = [found[i].view(x.value.dtype).reshape(x.value.shape) for i, x in enumerate(leaves)]
+    return tree.unflatten([result(x, value) for x, value in zip(leaves, values, strict=True)])
 
 
 def _check_sources(what: str, sources: Sequence[int]) -> None:

@@ -247,7 +247,7 @@ class Jitted(Generic[P, R]):
         key = (ctx.key, tree, static, *sigs)
         run = self._known(key)
         if run is not None and self._quick:
-            self._missed_short(key, run, Call(leaves, tree, static, named))
+            self._add_short_key(key, run, Call(leaves, tree, static, named))
         if run is None and None in sigs:
             if any(map(is_ref, leaves)):
                 return through_refs(Jitted, self._function, Call(leaves, tree, static))
@@ -256,18 +256,18 @@ class Jitted(Generic[P, R]):
             key = (ctx.key, tree, static, *signatures_of(leaves))
             run = self._known(key)
             if run is not None and self._quick:
-                self._missed_short(key, run, Call(leaves, tree, static, named))
+                self._add_short_key(key, run, Call(leaves, tree, static, named))
         if run is None:
             run = self._compile(key, Call(leaves, tree, static, named))
         return run(leaves)
 
-    def _missed_short(self, key: tuple, run: Callable[[Sequence[Any]], Any], call: Call) -> None:
-        """Prepares the next call like this one, which was cached under its long key only."""
+    def _add_short_key(self, key: tuple, run: Callable[[Sequence[Any]], Any], call: Call) -> None:
+        """Caches a call, which is known by its long key only, under a short one."""
         self._function.keep_short(key, run, call)
-        self._note_arguments(call)
+        self._choose_key(call)
 
-    def _note_arguments(self, call: Call) -> None:
-        """Decides which short key calls have; see `__call__`."""
+    def _choose_key(self, call: Call) -> None:
+        """Chooses the kind of short key that later calls have; see `__call__`."""
         self._arrays_only = self._arrays_only and call.has_arrays_only()
         self._quick = self._quick and (self._arrays_only or not self._static)
 
@@ -315,7 +315,7 @@ class Jitted(Generic[P, R]):
         if run is None:
             run = self._new_run(key, call, group)
         self._cache = function.known.calls
-        self._note_arguments(call)
+        self._choose_key(call)
         return run
 
     def _new_run(

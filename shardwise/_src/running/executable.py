@@ -163,7 +163,7 @@ class Executable(NamedTuple):
         execute, handlers = self.module.raw.execute_sharded, self.handlers
         launch = self.module.launcher(handlers) if self._may_wait else None
         (sig,), new = self.out_sigs, new_array
-        hidden, moves = self.hidden, self.moves
+        hidden = self.hidden
         one = len(self.program.invars) == 1 and not hidden and not puts  # avoids a loop
         moving = [] if puts is None else [(i, put) for i, put in enumerate(puts) if put]
         put_one = moving[0][1] if moving and len(self.program.invars) == 1 else None
@@ -188,7 +188,7 @@ class Executable(NamedTuple):
                 else:
                     raws = launch(inputs)
             except Exception as error:
-                self.explain(self.moved(args, moves) if moving else args, error)
+                self.explain(self._moved_again(args) if moving else args, error)
             array = new()
             array._impl = raws[0]
             array._sig = sig
@@ -267,7 +267,7 @@ class Executable(NamedTuple):
                 )
                 raws = [] if shared else launch(inputs)
             except Exception as error:
-                self.explain(args if puts is None else self.moved(args, self.moves), error)
+                self.explain(args if puts is None else self._moved_again(args), error)
             if shared:
                 return self._whole(args)
             for i in donated:
@@ -293,6 +293,13 @@ class Executable(NamedTuple):
             except RuntimeFailure as error:
                 raise self._not_moved(position, out[position], target, error) from None
         return out
+
+    def _moved_again(self, args: Sequence[Any]) -> list[Array]:
+        """The moved arguments of a launch that failed. Raises the error of a move that fails."""
+        try:
+            return self.moved(args, self.moves)
+        except Exception as error:
+            raise error from None
 
     def _moved_and_cached(self, args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Any]:
         """`moved` without donated arguments: equal scalars may then be one array."""

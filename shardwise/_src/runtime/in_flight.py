@@ -42,54 +42,54 @@ class Window:
     """
 
     def __init__(self) -> None:
-        self.pending: deque[tuple[Any, bool]] = deque()
-        self.communicates = False  # whether any of them has collectives
+        self._pending: deque[tuple[Any, bool]] = deque()
+        self._communicates = False  # whether any of them has collectives
         self._waiting = RLock()
 
     def admit(self, collectives: bool) -> None:
         """Waits until another program, with or without collectives, may be launched."""
-        limit = LIMIT if collectives or self.communicates else MANY
-        if len(self.pending) >= limit:
-            self.wait_for_some(limit)
+        limit = LIMIT if collectives or self._communicates else MANY
+        if len(self._pending) >= limit:
+            self._wait_for_oldest(limit)
 
-    def wait_for_some(self, limit: int) -> None:
+    def _wait_for_oldest(self, limit: int) -> None:
         """Leaves half as many. Waits for the last of the others first, as these usually have
         ended by then."""
         with self._waiting:
-            if len(self.pending) < limit:  # another thread has waited
+            if len(self._pending) < limit:  # another thread has waited
                 return
-            oldest = _Tokens([token for token, _ in list(self.pending)][: -limit // 2])
+            oldest = _Tokens([token for token, _ in list(self._pending)][: -limit // 2])
             processes.wait(oldest)
             with suppress(IndexError):  # another thread drains
                 for _ in oldest:
-                    self.pending.popleft()
+                    self._pending.popleft()
             if not self._has_collectives():
-                self.communicates = False
-                self.communicates = self._has_collectives()  # others may record meanwhile
+                self._communicates = False
+                self._communicates = self._has_collectives()  # others may record meanwhile
 
     def _has_collectives(self) -> bool:
-        return any([collectives for _, collectives in list(self.pending)])
+        return any([collectives for _, collectives in list(self._pending)])
 
     def record(self, token: Any, collectives: bool) -> None:
-        self.pending.append((token, collectives))
+        self._pending.append((token, collectives))
         if collectives:
-            self.communicates = True
+            self._communicates = True
 
     def finish(self) -> None:
         """Waits for programs in flight; raises failures caused by another process."""
-        for token, _ in list(self.pending):
+        for token, _ in list(self._pending):
             processes.wait(token)
 
     def settle(self) -> None:
         """Waits for programs in flight; ignores errors, which users of the results will see."""
-        _Tokens([token for token, _ in list(self.pending)]).block_until_ready()
+        _Tokens([token for token, _ in list(self._pending)]).block_until_ready()
 
     def drain(self) -> BaseException | None:
         """Waits for all programs in flight; returns the first error of any of them."""
         first: BaseException | None = None
-        while self.pending:
+        while self._pending:
             try:
-                processes.wait(self.pending.popleft()[0])
+                processes.wait(self._pending.popleft()[0])
             except IndexError:  # another thread took the last one
                 break
             except RuntimeError as error:

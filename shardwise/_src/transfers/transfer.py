@@ -190,12 +190,12 @@ def moved_scalar(value: Any, target: Any) -> Array:
 def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
     """A function like `move` to devices of this process, for values of type `t`; it returns the
     raw buffer. NumPy arrays are put by a plan that is made here, once."""
-    raw_of = _host_putter(t, target)
+    put_numpy = _numpy_putter(t, target)
     sig = signature(t, target, True)
 
-    def put_into(x: Any) -> Any:
-        if raw_of is not None and x.__class__ is np.ndarray:
-            return raw_of(x)
+    def put(x: Any) -> Any:
+        if put_numpy is not None and x.__class__ is np.ndarray:
+            return put_numpy(x)
         if x.__class__ in SCALARS:
             key = (x, exact(x), sig)
             found = _moved_scalars.entries.get(key)
@@ -204,19 +204,20 @@ def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
             return found._impl
         return move(x, target)._impl
 
-    return put_into
+    return put
 
 
-def _host_putter(t: ArrayType, target: Any) -> Callable[[np.ndarray], Any] | None:
+def _numpy_putter(t: ArrayType, target: Any) -> Callable[[np.ndarray], Any] | None:
     """A function that puts a NumPy array of type `t` on devices; None if `move` has to do more."""
-    if target.partial_axes[0]:
-        return None
-    sig, indices, apart = _plan_of(t, target, True)
+    sig = signature(t, target, True)
     dtype = sig.physical.dtype
-    if indices is None:
+    if len(sig.devices) == 1:
         put = buffers.putter(sig.physical, sig.placement, sig.devices)
         return lambda x: put((np.asarray(x, dtype, order="C"),))
-    if is_large(sig) or not (sig.even and apart and target.is_fully_addressable):
+    if target.partial_axes[0] or is_large(sig) or not sig.even:
+        return None
+    _, indices, apart = _plan_of(t, target, True)
+    if not apart:
         return None
     put, slices = buffers.putter(sig.physical, sig.placement, list(indices)), indices.values()
 

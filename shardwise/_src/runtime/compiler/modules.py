@@ -26,12 +26,12 @@ from shardwise._src.runtime.compiler.partitioner_callbacks import failure_in
 from shardwise._src.runtime.compiler.quiet import quiet
 from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise._src.runtime.forks import closed_by_fork
-from shardwise._src.runtime.in_flight import CPU_WINDOW, LIMIT, MANY, Window
+from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
 from shardwise._src.runtime.platforms import Platform, platform_of
 from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 
 CompileOptions = xc.CompileOptions
-free_unused = _jax.collect_garbage  # what launches leave: their tracebacks, when they have ended
+free_unused = _jax.collect_garbage  # frees the tracebacks of launches that have ended
 Launcher: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], list[Any]]
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
 _SKIP_CHECKS: dict[str, Any] = {}
@@ -236,7 +236,7 @@ class LoadedModule(CompiledModule):
         return self.raw.get_output_shardings()
 
     def launcher(self, handlers: Sequence[_jax.ResultHandler]) -> Launcher:
-        now = self._launcher_now(handlers)
+        now = self._local_launcher(handlers)
         if self.span is None:
             return now
 
@@ -246,11 +246,10 @@ class LoadedModule(CompiledModule):
 
         return in_turn
 
-    def _launcher_now(self, handlers: Sequence[_jax.ResultHandler]) -> Launcher:
-        """`launcher` of one process."""
+    def _local_launcher(self, handlers: Sequence[_jax.ResultHandler]) -> Launcher:
+        """`launcher` without the other processes."""
         raw, window, calls, collectives = self.raw, self.window, self.calls, self.has_collectives
         execute = raw.execute_sharded
-        pending = () if window is None else window.pending
 
         def plain(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
             if collectives:
@@ -273,9 +272,7 @@ class LoadedModule(CompiledModule):
             assert window is not None
             if collectives:
                 reject_inside()
-            limit = LIMIT if collectives or window.communicates else MANY
-            if len(pending) >= limit:
-                window.wait_for_some(limit)
+            window.admit(collectives)
             started = execute(buffers, with_tokens=True)
             window.record(started.consume_token(), collectives)
             raws = started.consume_with_handlers(handlers)
