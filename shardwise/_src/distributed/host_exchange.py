@@ -164,7 +164,9 @@ def through_memory(
     if not are_together(known, maker):
         return None
     # By the name, a call of another thread, or after an exception, is not taken for this one.
-    written = meeting(f"{what} through memory {known[maker].name}", memory.write(known[maker], parts))
+    written = meeting(
+        f"{what} through memory {known[maker].name}", memory.write(known[maker], parts)
+    )
     if all(written):
         return memory.map()
     disable()

@@ -140,7 +140,7 @@ def _mapped(file: int, offset: int, size: int) -> NDArray[np.uint8]:
     if address == ctypes.c_void_p(-1).value:
         number = ctypes.get_errno()
         raise MemoryError(f"{size} bytes of shared memory were not mapped: {os.strerror(number)}")
-    memory = (ctypes.c_uint8 * size).from_address(address)
+    memory: Any = (ctypes.c_uint8 * size).from_address(address)
     weakref.finalize(memory, _libc().munmap, address, size).atexit = False
     return np.frombuffer(memory, np.uint8)
 

@@ -169,6 +169,7 @@ class Executable(NamedTuple):
         put_one = moving[0][1] if moving and len(self.program.invars) == 1 else None
 
         def run(args: Sequence[Any]) -> Array:
+            inputs: list[Any]
             try:
                 if one:
                     inputs = [args[0]._impl]
