@@ -6,7 +6,7 @@ MUTATIONS = mutations()
 
 
 def test_names_differ():
-    assert len({m["name"] for m in MUTATIONS}) == len(MUTATIONS) == 109
+    assert len({m["name"] for m in MUTATIONS}) == len(MUTATIONS) == 114
 
 
 def test_entries_are_applicable():
