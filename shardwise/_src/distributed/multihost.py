@@ -89,7 +89,7 @@ def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
     sent = b"".join([leaves[i].value.tobytes() for i in little])
     types = [(x.name, x.type) for x in leaves]
     large = {i: _bytes_of(x) for i, x in enumerate(leaves) if i not in little}
-    me, found = backend.process_index(), dict[int, np.ndarray]()
+    me = backend.process_index()
     with SharedMemory([count * part.nbytes for part in large.values()]) as memory:
         note = [host_exchange.as_text(sent), memory.announce(me == 0)]
         notes = host_exchange.gather_notes(what, tree, types, note)
@@ -98,9 +98,9 @@ def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
         shared = host_exchange.through_memory(what, memory, [n for _, n in notes], 0, parts)
     if shared is None:
         shared = [host_exchange.all_rows(part) for part in large.values()]
-    found.update(zip(large, shared, strict=True))
     rows = [_unpacked(text, leaves, little) for text, _ in notes]
-    found.update({i: np.stack([row[i] for row in rows]) for i in little})
+    found = {i: np.stack([row[i] for row in rows]) for i in little}
+    found.update(zip(large, shared, strict=True))
     return [
         found[i].reshape(-1).view(x.value.dtype).reshape(count, *x.value.shape)
         for i, x in enumerate(leaves)
@@ -174,8 +174,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
         parts = list(zip(memory.offsets, large.values(), strict=True)) if mine else []
         shared = host_exchange.through_memory(what, memory, [n for _, n in notes], source, parts)
     if shared is None:
-        parts = [(part if mine else None, part.nbytes) for part in large.values()]
-        shared = [host_exchange.from_one(part, size) for part, size in parts]
+        shared = [host_exchange.from_one(x if mine else None, x.nbytes) for x in large.values()]
     small = _unpacked(notes[source][0], leaves, little)
     found = {i: small[i].copy() for i in little}  # aligned
     found.update(zip(large, shared, strict=True))

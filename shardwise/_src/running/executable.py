@@ -19,7 +19,7 @@ from shardwise._src.running.program_out_of_memory import program_exhausted
 from shardwise._src.runtime import buffers
 from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.compiler.callback_targets import CallbackError
-from shardwise._src.runtime.compiler.modules import CompiledModule, free_unused
+from shardwise._src.runtime.compiler.modules import CompiledModule
 from shardwise._src.runtime.processes import explained
 from shardwise._src.runtime.target_machines import is_compile_only, is_elsewhere, not_attached
 from shardwise._src.transfers.between_processes import handle
@@ -141,12 +141,6 @@ class Executable(NamedTuple):
         outs = self(args)
         return outs[0] if self.out_tree is None else self.out_tree.unflatten(outs)
 
-    @property
-    def _may_wait(self) -> bool:
-        """Whether launches may wait: over several devices, or with host callbacks."""
-        module = self.module
-        return bool(module.window or module.calls or module.span)
-
     def _puts(self) -> _Puts:
         """For each argument to be moved, the function that returns its raw buffer there.
 
@@ -160,8 +154,7 @@ class Executable(NamedTuple):
         return [into(t, targets[i]) if i in targets else None for i, t in enumerate(types)]
 
     def _short_runner(self, puts: _Puts = None) -> Callable[[Sequence[Any]], Array]:
-        execute, handlers = self.module.raw.execute_sharded, self.handlers
-        launch = self.module.launcher(handlers) if self._may_wait else None
+        launch = self.module.launcher(self.handlers)
         (sig,), new = self.out_sigs, new_array
         hidden = self.hidden
         one = len(self.program.invars) == 1 and not hidden and not puts  # avoids a loop
@@ -183,11 +176,7 @@ class Executable(NamedTuple):
                     inputs = [a._impl for a in args]
                 if hidden:
                     inputs = hidden + inputs
-                if launch is None:
-                    raws = execute(inputs).consume_with_handlers(handlers)
-                    free_unused()
-                else:
-                    raws = launch(inputs)
+                raws = launch(inputs)
             except Exception as error:
                 self.explain(self._moved_again(args) if moving else args, error)
             array = new()
@@ -201,7 +190,7 @@ class Executable(NamedTuple):
     def _in_place_runner(self) -> Callable[[Sequence[Any]], Array]:
         """For one argument, which is donated, and one result."""
         launch, gone = self.module.launcher(self.handlers), _donated(self.program.name)
-        (sig,), new, mark = self.out_sigs, new_array, buffers.MARK
+        (sig,), mark = self.out_sigs, buffers.MARK
 
         def run(args: Sequence[Any]) -> Array:
             (given,) = args
@@ -213,11 +202,7 @@ class Executable(NamedTuple):
             except Exception as error:
                 self.explain(args, error)
             given._impl, given._host = gone, None
-            array = new()
-            array._impl = raws[0]
-            array._sig = sig
-            array._host = None
-            return array
+            return wrap(raws[0], sig)
 
         return run
 

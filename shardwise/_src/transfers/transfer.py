@@ -190,8 +190,8 @@ def moved_scalar(value: Any, target: Any) -> Array:
 def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
     """A function like `move` to devices of this process, for values of type `t`; it returns the
     raw buffer. NumPy arrays are put by a plan that is made here, once."""
-    put_numpy = _numpy_putter(t, target)
     sig = signature(t, target, True)
+    put_numpy = _numpy_putter(t, target, sig)
 
     def put(x: Any) -> Any:
         if put_numpy is not None and x.__class__ is np.ndarray:
@@ -207,9 +207,8 @@ def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
     return put
 
 
-def _numpy_putter(t: ArrayType, target: Any) -> Callable[[np.ndarray], Any] | None:
+def _numpy_putter(t: ArrayType, target: Any, sig: Signature) -> Callable[[np.ndarray], Any] | None:
     """A function that puts a NumPy array of type `t` on devices; None if `move` has to do more."""
-    sig = signature(t, target, True)
     dtype = sig.physical.dtype
     if len(sig.devices) == 1:
         put = buffers.putter(sig.physical, sig.placement, sig.devices)

@@ -254,9 +254,8 @@ class LoadedModule(CompiledModule):
         def plain(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
             if collectives:
                 reject_inside()
-            raws = execute(buffers).consume_with_handlers(handlers)
             free_unused()
-            return raws
+            return execute(buffers).consume_with_handlers(handlers)
 
         def with_calls(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
             assert calls is not None
@@ -264,20 +263,18 @@ class LoadedModule(CompiledModule):
                 reject_inside()
             if window is not None:
                 window.admit(True)
-            raws = calls.launch(raw, buffers, handlers)
             free_unused()
-            return raws
+            return calls.launch(raw, buffers, handlers)
 
         def in_window(buffers: Sequence[_jax.ArrayImpl]) -> list[Any]:
             assert window is not None
             if collectives:
                 reject_inside()
             window.admit(collectives)
+            free_unused()
             started = execute(buffers, with_tokens=True)
             window.record(started.consume_token(), collectives)
-            raws = started.consume_with_handlers(handlers)
-            free_unused()
-            return raws
+            return started.consume_with_handlers(handlers)
 
         if calls is not None:
             return with_calls
