@@ -27,11 +27,13 @@ EVERYWHERE = [(p, r) for p in PLACES for r in ROWS]
 
 
 @pytest.mark.parametrize("place, rows", EVERYWHERE)
-def test_the_value_is_right_cached_and_read_only(place, rows):
+def test_the_value_is_right_read_once_and_read_only(place, rows):
     values, x = placed(place, rows)
     found = np.asarray(x)
     np.testing.assert_array_equal(found, values)
-    assert np.asarray(x) is found and not found.flags.writeable
+    again, view = np.asarray(x), len(x.devices()) == 1  # a new view is as fast as a cached one
+    assert (np.shares_memory if view else operator.is_)(again, found) or not x.size
+    assert not found.flags.writeable and not again.flags.writeable
     assert np.array(x).flags.writeable and np.array(x) is not found
     assert np.asarray(x, np.float64).dtype == np.float64
     assert x.tolist() == values.tolist() and x.tobytes() == values.tobytes()
@@ -58,6 +60,7 @@ def test_all_copies_start_before_the_first_is_waited_for_each_once(place, monkey
     done = []
     fetch = buffers.fetch_one
     monkeypatch.setattr(Array, "_is_on_cpu", lambda self: False)
+    monkeypatch.setattr(x._sig, "readable", None)
     monkeypatch.setattr(buffers, "start_fetch", lambda raw: done.append("start"))
     monkeypatch.setattr(buffers, "fetch_one", lambda *a: done.append("wait") or fetch(*a))
     distinct = {str(i) for i in x.sharding.devices_indices_map(x.shape).values()}
@@ -72,8 +75,8 @@ def test_all_copies_start_before_the_first_is_waited_for_each_once(place, monkey
 
 def test_on_cpu_each_distinct_index_is_read_once(monkeypatch):
     reads = []
-    real = host.shard_view
-    monkeypatch.setattr(host, "shard_view", lambda *a: reads.append(a[2]) or real(*a))
+    real = host._exported
+    monkeypatch.setattr(host, "_exported", lambda *a: reads.append(a) or real(*a))
     for place, count in (("replicated", 1), ("partly replicated", 4), ("sharded", 8)):
         reads.clear()
         np.asarray(placed(place, "even")[1])

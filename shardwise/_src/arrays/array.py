@@ -293,23 +293,27 @@ class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
         return [buffers.fetch_one(raw, dtype) for raw in raws]
 
     def _value(self) -> np.ndarray:
-        """The host value: cached and read-only."""
-        raw = self._live()
-        if self._host is None:
-            try:
-                self._host = self._viewed(raw) if self._sig.readable else self._fetch()
-            except Exception as error:
-                hide_frames(error)
-                raise
-            buffers.note_reader(raw, self)
-        return self._host
-
-    def _viewed(self, raw: Any) -> np.ndarray:
+        """The host value, read-only. Cached, except a view of one device: a new one is as fast,
+        and none has to be released before the array is donated."""
+        raw, sig = self._live(), self._sig
+        if self._host is not None:
+            return self._host
         try:
-            processes.wait(raw)  # jaxlib ends the process if the computation has failed
-            return np.asarray(raw)
-        except (RuntimeFailure, MemoryError) as error:
+            if sig.readable is None:
+                value = self._fetch()
+            else:
+                processes.wait(raw)  # jaxlib ends the process if the computation has failed
+                value = sig.readable(raw)
+                if len(sig.devices) == 1:
+                    return value
+        except Exception as error:
+            hide_frames(error)
+            if sig.readable is None:
+                raise
             raise self._failed(error) from None
+        self._host = value
+        buffers.note_reader(raw, self)
+        return value
 
     def _fetch(self) -> np.ndarray:
         self._live()

@@ -9,12 +9,14 @@ type of the buffer, reflects this; everything else here is about the logical arr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.config import poison_padding
+from shardwise._src.runtime import host
 from shardwise._src.runtime.compiler.modules import result_handler
 from shardwise._src.runtime.compiler.runtime_shardings import placement
 from shardwise._src.runtime.platforms import platform_of
@@ -37,7 +39,8 @@ class Signature:
     physical: the type of the buffer: `stored` with the padding of uneven shards.
     even:     whether there is no padding.
     stacked:  the dimension in which an int index selects a shard, or None.
-    readable: whether its elements are numbers, and NumPy can view the buffer as it is.
+    readable: if its elements are numbers, and NumPy can view all of them in the memory of one
+              device of this process: the function that views a buffer so.
 
     A sharding of None means that the value is still on the host.
     """
@@ -66,7 +69,7 @@ class Signature:
     physical: ArrayType
     even: bool
     stacked: int | None
-    readable: bool
+    readable: Callable[[Any], np.ndarray] | None
 
     def __repr__(self) -> str:
         where = "host" if self.sharding is None else self.sharding
@@ -132,7 +135,7 @@ def signature(
     new.type, new.sharding, new.committed, new.layout = t, sharding, committed, layout
     new.stored, new.physical = stored_type(t), padded_type(t, sharding)
     new.even = new.stored.shape == new.physical.shape
-    new.stacked, new.readable = None, False
+    new.stacked, new.readable = None, None
     if sharding is None:
         new.devices, new.placement, new.handler = (), None, None
     else:
@@ -153,18 +156,24 @@ def signature(
             tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
             new.placement = placement(new.devices, tiling, sharding.memory_kind)
             new.handler = result_handler(new.physical, new.placement)
-            new.readable = _is_readable(new)
+            new.readable = _view_for(new)
     # The mesh is part of the key: otherwise results would be over the mesh of the scalar.
     place = (new.devices, getattr(sharding, "memory_kind", None), getattr(sharding, "mesh", None))
     new.ints = _scalars_of(place)
     return _table.keep(key, new)
 
 
-def _is_readable(sig: Signature) -> bool:
-    one = len(sig.devices) == 1 and platform_of(sig.devices[0]).shares_memory
-    plain = sig.layout is None and sig.type.dtype == sig.stored.dtype and sig.stored.size > 0
-    plain = plain and sig.stored.dtype.isbuiltin == 1
-    return one and plain and sig.sharding.has_addressable_devices
+def _view_for(sig: Signature) -> Callable[[Any], np.ndarray] | None:
+    """See `Signature.readable`."""
+    sharding, stored = sig.sharding, sig.stored
+    here = platform_of(sig.devices[0]).shares_memory and sharding.has_addressable_devices
+    plain = sig.layout is None and sig.type.dtype == stored.dtype and stored.size > 0
+    if not (here and plain and stored.dtype.isbuiltin == 1):
+        return None
+    if len(sig.devices) == 1:
+        return np.asarray
+    whole = sharding.is_fully_addressable and sharding.is_fully_replicated
+    return host.view_first if whole and not sharding.partial_axes[0] else None
 
 
 def _scalars_of(place: tuple) -> Scalars:

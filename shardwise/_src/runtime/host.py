@@ -48,11 +48,21 @@ def shard_view(
     return _imported(export(raw), dtype)
 
 
+def view_first(raw: _jax.ArrayImpl) -> NDArray[Any]:
+    """The first shard of a computed buffer, of a dtype that NumPy has, read-only."""
+    return np.from_dlpack(_Exporter(_exported(raw)))
+
+
 def export(raw: _jax.ArrayImpl, stream: int | None = None) -> Any:
     """A DLPack capsule of the first shard, once it is computed."""
+    processes.wait(raw)
+    return _exported(raw, stream)
+
+
+def _exported(raw: _jax.ArrayImpl, stream: int | None = None) -> Any:
+    """A DLPack capsule of the first shard of a computed buffer."""
     # The capsule must not reference `raw` itself: XLA aborts when that is deleted or donated.
     raw = raw._rewrap_with_aval_and_sharding(raw.aval, raw._sharding)
-    processes.wait(raw)
     return _jax.buffer_to_dlpack_managed_tensor(raw, stream=stream)
 
 
