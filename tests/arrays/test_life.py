@@ -252,7 +252,7 @@ def addresses(x):
 
 
 @pytest.mark.parametrize("look", LOOKS)
-@pytest.mark.parametrize("place", ["one", "sharded"])
+@pytest.mark.parametrize("place", ["one", "replicated", "sharded"])
 def test_memory_that_was_looked_at_is_used_again(place, look):
     """Views that the library caches when an array is read do not force XLA to copy it."""
     values, x = placed(place, "even")

@@ -156,24 +156,23 @@ def signature(
             tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
             new.placement = placement(new.devices, tiling, sharding.memory_kind)
             new.handler = result_handler(new.physical, new.placement)
-            new.readable = _view_for(new)
+            new.readable = _view_for(new, tiling is None or tiling.num_tiles == 1)
     # The mesh is part of the key: otherwise results would be over the mesh of the scalar.
     place = (new.devices, getattr(sharding, "memory_kind", None), getattr(sharding, "mesh", None))
     new.ints = _scalars_of(place)
     return _table.keep(key, new)
 
 
-def _view_for(sig: Signature) -> Callable[[Any], np.ndarray] | None:
-    """See `Signature.readable`."""
+def _view_for(sig: Signature, whole: bool) -> Callable[[Any], np.ndarray] | None:
+    """See `Signature.readable`. whole: whether each device holds all elements."""
     sharding, stored = sig.sharding, sig.stored
-    here = platform_of(sig.devices[0]).shares_memory and sharding.has_addressable_devices
+    here = platform_of(sig.devices[0]).shares_memory and sharding.is_fully_addressable
     plain = sig.layout is None and sig.type.dtype == stored.dtype and stored.size > 0
-    if not (here and plain and stored.dtype.isbuiltin == 1):
+    if not (whole and here and plain and stored.dtype.isbuiltin == 1):
         return None
     if len(sig.devices) == 1:
         return np.asarray
-    whole = sharding.is_fully_addressable and sharding.is_fully_replicated
-    return host.view_first if whole and not sharding.partial_axes[0] else None
+    return None if sharding.partial_axes[0] else host.view_first
 
 
 def _scalars_of(place: tuple) -> Scalars:
