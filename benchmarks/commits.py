@@ -31,7 +31,17 @@ from typing import Any
 
 from benchmarks.libs import Lib, prepare_environment
 from benchmarks.rows import ROWS
-from benchmarks.runner import CLOCKS, QUICK, Contestant, Effort, Row, limited, select, take_turns
+from benchmarks.runner import (
+    CLOCKS,
+    QUICK,
+    Contestant,
+    Effort,
+    Row,
+    limited,
+    paired_ratio,
+    select,
+    take_turns,
+)
 
 ROOT = Path(__file__).parent.parent
 VERSION = "shardwise/_version.py"  # written when the package is built; not in the repository
@@ -40,15 +50,15 @@ BY = 0.05
 
 @dataclass(frozen=True)
 class Compared:
-    """A row in both versions. Seconds or bytes; None if it failed."""
+    """A row in both versions. Seconds or bytes; None if it failed.
+
+    change: a fraction: the median over the rounds.
+    """
 
     name: str
     old: float | None
     new: float | None
-
-    @property
-    def change(self) -> float | None:
-        return None if self.old is None or self.new is None else self.new / self.old - 1
+    change: float | None
 
     def lost(self, by: float) -> bool:
         """Whether the new version is slower by more than a fraction, or the only one to fail."""
@@ -135,7 +145,9 @@ def compare(old: Path, new: Path, rows: Sequence[Row], quick: bool = False) -> I
             for version in both:
                 version.prepare(row)
             take_turns(both, limited(effort, row), CLOCKS["wall"])
-            yield Compared(row.name, both[0].value, both[1].value)
+            values = both[0].value, both[1].value
+            ratio = paired_ratio(values, (both[0].samples, both[1].samples))
+            yield Compared(row.name, *values, None if ratio is None else ratio - 1)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from rich.table import Table
 from benchmarks.runner import Result
 
 RESULTS = Path(__file__).parent / "results"
+STORED = 15  # samples of each row in a file
 STYLES = {"ok": "green", "over": "yellow", "differs": "red", "error": "red"}
 
 
@@ -68,8 +69,13 @@ def _record(result: Result) -> dict[str, Any]:
         "status": result.status,
         "errors": list(result.errors),
         "note": result.note,
-        "samples": [[float(f"{s:.4g}") for s in samples] for samples in result.samples],
+        "samples": [[float(f"{s:.4g}") for s in thinned(samples)] for samples in result.samples],
     }
+
+
+def thinned(samples: Sequence[float]) -> Sequence[float]:
+    """At most `STORED` of the samples, from the first to the last rounds."""
+    return samples[:: -(-len(samples) // STORED) or 1]
 
 
 def default_path(facts: Mapping[str, Any]) -> Path:

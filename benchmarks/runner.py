@@ -9,7 +9,8 @@ with the callable depends on the row's kind:
 - value:  the callable measures by itself and returns the sample (child processes, bytes).
 
 The two libraries alternate, one sample each per round, and every round swaps the order, so that
-drift of the machine affects both equally. The report has the medians and their ratio.
+drift of the machine affects both equally. The report has each library's median, and the median of the
+ratios of all rounds: a machine may run at half its speed for some of them.
 """
 
 from __future__ import annotations
@@ -72,13 +73,13 @@ class Row:
 class Effort:
     """How long to measure: `rounds`, fewer (but `least`) when `budget` seconds run out."""
 
-    rounds: int = 15
+    rounds: int = 150
     batch: float = 0.01
     budget: float = 6.0
     least: int = 3
 
 
-QUICK = Effort(rounds=5, batch=0.003, budget=1.0)
+QUICK = Effort(rounds=40, batch=0.003, budget=1.0)
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        first, second = self.values
-        return None if first is None or second is None or not first else second / first
+        return paired_ratio(self.values, self.samples)
 
     @property
     def status(self) -> str:
@@ -106,6 +106,18 @@ class Result:
         if self.note:
             return "differs"
         return "ok" if self.ratio <= self.goal else "over"
+
+
+def paired_ratio(
+    values: tuple[float | None, float | None],
+    samples: tuple[Sequence[float], Sequence[float]] = ((), ()),
+) -> float | None:
+    """The median of second / first over the rounds; of the values, without samples of rounds."""
+    first, second = values
+    if not first or second is None:
+        return None
+    ratios = [b / a for a, b in zip(*samples, strict=True) if a]
+    return statistics.median(ratios) if ratios else second / first
 
 
 class Contestant:
