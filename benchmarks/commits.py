@@ -63,7 +63,7 @@ class Compared:
     def lost(self, by: float) -> bool:
         """Whether the new version is slower by more than a fraction, or the only one to fail."""
         if self.change is None:
-            return self.old is not None
+            return self.old is not None and self.new is None
         return self.change > by
 
     def __str__(self) -> str:

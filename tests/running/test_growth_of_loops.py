@@ -1,4 +1,4 @@
-"""Loops of launches do not grow: what the runtime leaves of each launch is freed by the next ones."""
+"""Loops of launches and of reads do not grow: what the runtime leaves of each is freed by the next."""
 
 import gc
 import sys
@@ -32,11 +32,20 @@ def donated(x):
     return IN_PLACE(x)
 
 
+def waited_for(x):
+    return x.block_until_ready()
+
+
+def read(x):
+    np.asarray(x), x.tolist(), x.is_ready(), x.is_deleted(), x.copy_to_host_async()
+    return x
+
+
 PAIR = sw.jit(lambda x: (x + 1, x))
 IN_PLACE = sw.jit(lambda x: x + 1, donate_argnums=0)
 
 
-@pytest.mark.parametrize("step", [one_result, pytree, donated])
+@pytest.mark.parametrize("step", [one_result, pytree, donated, waited_for, read])
 @pytest.mark.parametrize("make", [on_one_device, on_all_devices])
 def test_without_garbage_collection(make, step):
     def loop(x, count):

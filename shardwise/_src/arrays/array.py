@@ -293,8 +293,8 @@ class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
         return [buffers.fetch_one(raw, dtype) for raw in raws]
 
     def _value(self) -> np.ndarray:
-        """The host value, read-only. Cached, except a view of one device: a new one is as fast,
-        and none has to be released before the array is donated."""
+        """The host value, read-only. Cached, except `readable` ones of one device: a new view is as
+        fast, and none has to be released before the array is donated."""
         raw, sig = self._live(), self._sig
         if self._host is not None:
             return self._host

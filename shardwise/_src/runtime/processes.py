@@ -127,7 +127,8 @@ def break_connections() -> None:
 
 
 def wait(raw: Any) -> None:
-    """Waits until a raw buffer is computed."""
+    """Waits until a raw buffer is computed. Frees the tracebacks that jaxlib recorded before."""
+    _jax.collect_garbage()
     if _State.gate is None:
         raw.block_until_ready()
     else:
