@@ -74,8 +74,8 @@ def _record(result: Result) -> dict[str, Any]:
 
 
 def thinned(samples: Sequence[float]) -> Sequence[float]:
-    """At most `STORED` of the samples, from the first to the last rounds."""
-    return samples[:: -(-len(samples) // STORED) or 1]
+    """At most `STORED` of the samples, of all rounds; of rounds of both orders, by an odd step."""
+    return samples[:: -(-len(samples) // STORED) | 1]
 
 
 def default_path(facts: Mapping[str, Any]) -> Path:

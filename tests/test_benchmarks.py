@@ -120,7 +120,7 @@ def test_the_ratio_is_of_samples_of_the_same_round(machine, pair):
 
     result = run_row(Row("a.row", 0.3, setup, kind="value"), pair, EFFORT, machine.clocks)
     assert result.values == (2.0, 5.0) and result.ratio == 0.25
-    assert report.thinned(range(150)) == range(0, 150, 10)
+    assert report.thinned(range(150)) == range(0, 150, 11)
     assert report.thinned([1.0, 2.0]) == [1.0, 2.0] and report.thinned([]) == []
 
 

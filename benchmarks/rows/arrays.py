@@ -131,9 +131,27 @@ def put_between(lib: Lib) -> Fresh:
     return fresh
 
 
+def tree_of_200() -> dict[str, Any]:
+    return {f"leaf_{i:03}": numpy.ones(8, "float32") for i in range(200)}
+
+
+def tree_map(lib: Lib) -> Callable[[], Any]:
+    tree, values = lib.root.tree, tree_of_200()
+    return lambda: tree.map(lambda x: x, values)
+
+
+def tree_map_with_path(lib: Lib) -> Callable[[], Any]:
+    tree, values = lib.root.tree, tree_of_200()
+    return lambda: tree.map_with_path(lambda path, x: x, values)
+
+
+def tree_flatten(lib: Lib) -> Callable[[], Any]:
+    tree, values = lib.root.tree, tree_of_200()
+    return lambda: tree.flatten(values)
+
+
 def put_tree(lib: Lib) -> Callable[[], Any]:
-    put = lib.root.device_put
-    host = {f"leaf_{i:03}": numpy.ones(8, "float32") for i in range(200)}
+    put, host = lib.root.device_put, tree_of_200()
     return lambda: put(host)
 
 
@@ -210,6 +228,9 @@ ROWS = (
     Row("put.8_devices", 0.35, put_eight),
     Row("put.8_to_8", 0.95, put_between, kind="fresh"),
     Row("put.200_leaves", 0.25, put_tree),
+    Row("tree.map", 1.0, tree_map),
+    Row("tree.map_with_path", 1.0, tree_map_with_path),
+    Row("tree.flatten", 1.0, tree_flatten),
     Row("large.put_64MiB", 1.1, put_large, kind="fresh", clock="wall"),
     Row("large.reshard_64MiB", 0.35, reshard_large, kind="fresh", clock="wall"),
     Row("large.gather_64MiB", 0.2, gather_large, kind="fresh", clock="wall"),

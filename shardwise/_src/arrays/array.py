@@ -295,9 +295,9 @@ class Array(Interchange, FormerNames, metaclass=_ArrayMeta):
     def _value(self) -> np.ndarray:
         """The host value, read-only. Cached, except `readable` ones of one device: a new view is as
         fast, and none has to be released before the array is donated."""
-        raw, sig = self._live(), self._sig
-        if self._host is not None:
-            return self._host
+        raw, sig, kept = self._live(), self._sig, self._host
+        if kept is not None:
+            return kept
         try:
             if sig.readable is None:
                 value = self._fetch()

@@ -5,7 +5,8 @@ packages treat raw buffers as opaque.
 
 Several raw buffers may share memory: shards of an array, views, the same bytes under another type.
 A `Memory` represents it, so that deleting one of them deletes all. A raw buffer without
-the attribute `MARK` shares no memory, and has no views or cached value.
+the attribute `MARK` shares no memory with another one, and no array caches its value. NumPy views
+that users hold need no mark: XLA copies a buffer that has any, if it is donated.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from shardwise._src.base.caches import cached
 from shardwise._src.runtime import preemption, transports
 
 RuntimeFailure = _jax.JaxRuntimeError
+free_unused = _jax.collect_garbage  # frees the tracebacks of launches and waits that have ended
 HAS_TLS = "mtls_cert_file" in (_jax.get_distributed_runtime_client.__doc__ or "")
 
 
@@ -127,8 +128,8 @@ def break_connections() -> None:
 
 
 def wait(raw: Any) -> None:
-    """Waits until a raw buffer is computed. Frees the tracebacks that jaxlib recorded before."""
-    _jax.collect_garbage()
+    """Waits until a raw buffer is computed."""
+    free_unused()
     if _State.gate is None:
         raw.block_until_ready()
     else:

@@ -28,10 +28,10 @@ from shardwise._src.runtime.compiler.shardy import parsed
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
 from shardwise._src.runtime.platforms import Platform, platform_of
+from shardwise._src.runtime.processes import free_unused
 from shardwise._src.runtime.target_machines import is_compile_only, not_attached
 
 CompileOptions = xc.CompileOptions
-free_unused = _jax.collect_garbage  # frees the tracebacks of launches that have ended
 Launcher: TypeAlias = Callable[[Sequence[_jax.ArrayImpl]], list[Any]]
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
 _SKIP_CHECKS: dict[str, Any] = {}
