@@ -24,12 +24,12 @@ mesh = sw.make_mesh((len(sw.devices()),), ("x",))
 on = lambda *spec: NamedSharding(mesh, P(*spec))
 w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
 written = []
-write = chunks.write_part
-def noted(place, entry, bounds, *rest):
-    written.append((entry.path, bounds))
-    return write(place, entry, bounds, *rest)
+write = chunks.write_parts
+def noted(place, parts, *rest):
+    written.extend([(entry.path, bounds) for entry, bounds, _ in parts])
+    return write(place, parts, *rest)
 from shardwise._src.saving import writing
-writing.write_part = noted
+writing.write_parts = noted
 state = {
     "rows": sw.device_put(w, on("x")), "columns": sw.device_put(w, on(None, "x")),
     "same": sw.device_put(w, on()), "host": w + 1, "own": sw.numpy.float32(3),

@@ -13,6 +13,7 @@ from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arg
 from shardwise._src.arguments.signatures import called, check_function
 from shardwise._src.arguments.values import as_input, checked_results
 from shardwise._src.arrays.array import Array
+from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.jit.ref_arguments import mapped_with_refs
@@ -30,7 +31,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.transforms.batch import batch, batch_sharding_of, to_dim
+from shardwise._src.transforms.batch import Axis, Batch, batch_sharding_of, run_batched, to_dim
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.sharding import NamedSharding
 from shardwise._src.values.value import Value
@@ -87,8 +88,8 @@ def vmap(
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if RULES and any(map(has_rules, flatten((args, kwargs), has_rules)[0])):
-            axis = axis_name, axis_size, spmd_axis_name
-            return mapped_by_rules(fun, what, (axes, out_axes), axis, args, kwargs)
+            names = axis_name, axis_size, spmd_axis_name
+            return mapped_by_rules(fun, what, (axes, out_axes), names, args, kwargs)
         leaves, tree = flat_arguments(args, kwargs, lambda: parameters_of(fun))
         if isinstance(axes, int) and not kwargs:
             dims: list[Any] = [axes] * len(leaves)
@@ -134,9 +135,9 @@ def vmap(
         if batch_sharding is not None:
             _check_same(what, names, values, dims, batch_sharding)
         with transforming("vmap"):
-            outs, out_dims = batch(
-                flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
-            )
+            axis = Axis(size, axis_name, spmd_axis_name, batch_sharding)
+            interpreter = Batch(current().interpreter, axis, "vmap", name)
+            outs, out_dims = run_batched(interpreter, flat, values, dims)
         out_tree = out_trees[0]
         wanted = _wanted(out_axes, out_tree, what)
         outs = [trivial.get(i, x) for i, x in enumerate(outs)] if trivial else outs

@@ -186,6 +186,15 @@ class Eager(Interpreter, Indexing):
             run = _program(program.derived, key, args, lambda: (program, _list_of(program)))
         return run(args)
 
+    def runner(
+        self, program: Program, args: Sequence[Array], *, is_one: bool
+    ) -> Callable[[Sequence[Any]], Any]:
+        """The function that runs a program on arrays like these, and returns its result, if it has
+        only one, or a list."""
+        out_tree = None if is_one else _list_of(program)
+        sigs = [a._sig for a in args]
+        return build(program, sigs, out_tree=out_tree, quick=True).runner()
+
     # -- values --
 
     def arrays(self, args: Sequence[Any], near: Signature | None = None) -> list[Array]:

@@ -14,7 +14,7 @@ import functools
 import mmap
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +33,7 @@ _THREADS = 4  # some copy and compute checksums while others wait for the disk
 _LARGE = 1 << 20  # bytes of a file that bypasses the page cache
 _PIECE = 8 << 20  # bytes copied at a time into an aligned buffer
 _BLOCK = mmap.PAGESIZE  # alignment of addresses and lengths for direct I/O
+_GROUP_FILES, _GROUP_BYTES = 64, 1 << 20  # of small files that one thread handles in one call
 
 
 @functools.cache
@@ -65,6 +66,24 @@ class WrongLength(ValueError):
     def __init__(self, name: str, size: int):
         super().__init__(f"{name} has an unexpected length")
         self.size = size
+
+
+def in_groups(items: Iterable[T], nbytes: Callable[[T], int]) -> Iterator[list[T]]:
+    """Groups of items, in their order: many small ones, or a single large one.
+
+    To pass a small file to a thread takes longer than to write it.
+    """
+    group: list[T] = []
+    left = _GROUP_BYTES
+    for item in items:
+        size = nbytes(item)
+        if group and (size > left or len(group) == _GROUP_FILES):
+            yield group
+            group, left = [], _GROUP_BYTES
+        group.append(item)
+        left -= size
+    if group:
+        yield group
 
 
 async def in_thread(call: Callable[..., T], *args: Any) -> T:

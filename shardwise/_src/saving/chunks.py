@@ -13,7 +13,8 @@ import asyncio
 import itertools
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from shardwise._src.saving.chunk_files import (
     MISMATCH,
     WrongLength,
     chunk_of,
+    in_groups,
     in_thread,
     read_chunk,
     with_checksum,
@@ -39,6 +41,7 @@ from shardwise._src.types.dtypes import canonicalize, short_name
 
 CHUNK_BYTES = 32 << 20  # maximum size of a file, if the shard can be split
 IN_FLIGHT = 128 << 20  # bytes of files written or read at a time
+Part = tuple[Entry, Bounds, np.ndarray]  # a region of an array, and its values
 _DTYPES = (
     "bool int4 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
     "complex64 complex128 float8_e3m4 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz "
@@ -121,59 +124,95 @@ def as_stored(value: np.ndarray, entry: Entry) -> np.ndarray:
 # ------------------------------------------------------------------------------------- writing
 
 
-async def write_part(
+async def write_parts(
     place: Place,
-    entry: Entry,
-    bounds: Bounds,
-    value: np.ndarray,
+    parts: Iterable[Part],
     limit: LimitInFlightBytes,
     progress: Callable[[int], None],
     digests: dict[str, str],
 ) -> None:
-    """Writes a region of an array whose chunks have no other writer.
+    """Writes regions of arrays, whose chunks have no other writer.
 
     digests: receives the digests of the files, by file name.
     """
-    value = as_stored(value, entry)
-    size = math.prod(entry.chunks) * value.dtype.itemsize
+    write = _upload if place.folder is None else _write_files
 
-    async def write(number: tuple[int, ...], part: Bounds) -> None:
-        data = value[within(part, bounds)] if part else value
-        name = _name(entry, number)
-        try:
-            found = await _write(place, name, entry, data)
-        except (ValueError, OSError) as error:
-            if place.folder is None and isinstance(error, TimeoutError):
-                raise  # the message already names the store
-            what = f"save: tree{entry.path} could not be written: {_reason(error)}"
-            raise not_saved(place, what, error) from None
-        digests[name] = hexadecimal(found)
+    async def write_group(group: list[_Chunk], size: int) -> None:
+        for chunk, found in zip(group, await write(place, group), strict=True):
+            digests[chunk.name] = hexadecimal(found)
         await limit.release_bytes(size)
-        progress(data.nbytes)
+        progress(sum([chunk.data.nbytes for chunk in group]))
 
     async with asyncio.TaskGroup() as tasks:
-        for number, part in pieces(bounds, entry.chunks):
+        for group in in_groups(itertools.chain(*map(_chunks_of, parts)), lambda c: c.nbytes):
+            size = sum([chunk.nbytes for chunk in group])
             await limit.wait_for_bytes(size)
-            tasks.create_task(write(number, part))
+            tasks.create_task(write_group(group, size))
 
 
-async def _write(place: Place, name: str, entry: Entry, data: np.ndarray) -> int:
-    """Writes a chunk; returns its checksum."""
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A chunk to write. data: its part within the array. nbytes: of the full chunk."""
+
+    entry: Entry
+    name: str
+    data: np.ndarray
+    nbytes: int
+
+    def full(self) -> np.ndarray:
+        """The full chunk in the byte order of files: zero-padded."""
+        data = self.data
+        if data.shape != self.entry.chunks:
+            chunk = np.zeros(self.entry.chunks, data.dtype)
+            chunk[tuple([slice(n) for n in data.shape])] = data
+            data = chunk
+        return np.ascontiguousarray(data if sys.byteorder == "little" else data.byteswap())
+
+
+def _chunks_of(part: Part) -> Iterator[_Chunk]:
+    entry, bounds, value = part
+    value = as_stored(value, entry)
+    size = math.prod(entry.chunks) * value.dtype.itemsize
+    for number, inner in pieces(bounds, entry.chunks):
+        data = value[within(inner, bounds)] if inner else value
+        yield _Chunk(entry, _name(entry, number), data, size)
+
+
+async def _write_files(place: Place, group: Sequence[_Chunk]) -> list[int]:
+    """Writes chunks into files; returns their checksums."""
     folder = place.folder
-    if folder is not None:
-        return await in_thread(lambda: write_chunk(folder / name, _whole_chunk(entry, data)))
-    whole, found = with_checksum(_whole_chunk(entry, data))
-    await place.upload(name, whole)
-    return found
+    assert folder is not None
+
+    def write(chunk: _Chunk) -> int:
+        try:
+            return write_chunk(folder / chunk.name, chunk.full())
+        except (ValueError, OSError) as error:
+            raise _not_written(place, chunk, error) from None
+
+    return await in_thread(lambda: [write(chunk) for chunk in group])
 
 
-def _whole_chunk(entry: Entry, data: np.ndarray) -> np.ndarray:
-    """A full chunk in the byte order of files, from its part within the array; zero-padded."""
-    if data.shape != entry.chunks:
-        chunk = np.zeros(entry.chunks, data.dtype)
-        chunk[tuple([slice(n) for n in data.shape])] = data
-        data = chunk
-    return np.ascontiguousarray(data if sys.byteorder == "little" else data.byteswap())
+async def _upload(place: Place, group: Sequence[_Chunk]) -> list[int]:
+    """Writes chunks into an object store, at the same time; returns their checksums."""
+
+    async def upload(chunk: _Chunk) -> int:
+        whole, found = with_checksum(chunk.full())
+        try:
+            await place.upload(chunk.name, whole)
+        except TimeoutError:
+            raise  # the message already names the store
+        except (ValueError, OSError) as error:
+            raise _not_written(place, chunk, error) from None
+        return found
+
+    async with asyncio.TaskGroup() as tasks:
+        uploads = [tasks.create_task(upload(chunk)) for chunk in group]
+    return [task.result() for task in uploads]
+
+
+def _not_written(place: Place, chunk: _Chunk, error: Exception) -> OSError:
+    what = f"save: tree{chunk.entry.path} could not be written: {_reason(error)}"
+    return not_saved(place, what, error)
 
 
 def _reason(error: Exception) -> str:

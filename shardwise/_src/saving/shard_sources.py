@@ -28,6 +28,7 @@ from shardwise._src.types.sharding import NamedSharding
 
 _FILES = ("", "zarr.json", "checkpoint.json", "checkpoint.writer")  # reserved names
 _LONGEST = 120  # maximum characters of a folder name
+Shard = tuple[Bounds, Callable[[], np.ndarray]]  # a region, and a function that gives its values
 
 
 @dataclass
@@ -39,14 +40,18 @@ class Source:
     """
 
     entry: Entry
-    parts: list[tuple[Bounds, Callable[[], np.ndarray]]]
+    parts: list[Shard]
     fixed: bool
 
     @property
     def nbytes(self) -> int:
         """Bytes that this process writes."""
-        size = np.dtype(self.entry.stored if self.entry.stored in np.sctypeDict else "u1").itemsize
-        return size * sum([_size(bounds) for bounds, _ in self.parts])
+        return sum([self.nbytes_of(bounds) for bounds, _ in self.parts])
+
+    def nbytes_of(self, bounds: Bounds) -> int:
+        """Bytes of a region."""
+        stored = self.entry.stored
+        return np.dtype(stored if stored in np.sctypeDict else "u1").itemsize * _size(bounds)
 
     def taken(self) -> Source:
         """The same with values copied to the host: the array may now be changed or donated."""

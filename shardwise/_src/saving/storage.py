@@ -15,7 +15,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -27,7 +27,7 @@ from shardwise._src.base.config import store_timeout_secs
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.runtime.threads import future_of
 from shardwise._src.saving.arrays import store_context, tensorstore
-from shardwise._src.saving.chunk_files import in_thread
+from shardwise._src.saving.chunk_files import in_groups, in_thread
 
 MANIFEST = "checkpoint.json"
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -126,11 +126,23 @@ class Place:
             os.fsync(file.fileno())
 
     async def upload(self, name: str, data: bytes) -> None:
-        """`put` for one of many concurrent writes."""
-        if self.folder is None:
-            await self._awaited(self._opened().write(name, data), len(data))
-        else:
-            await in_thread(self.put, name, data)
+        """`put` into an object store, for one of many concurrent writes."""
+        await self._awaited(self._opened().write(name, data), len(data))
+
+    async def put_all(self, files: Mapping[str, bytes]) -> None:
+        """`put` of many files."""
+
+        def put(group: Sequence[tuple[str, bytes]]) -> None:
+            for name, data in group:
+                self.put(name, data)
+
+        async with asyncio.TaskGroup() as tasks:
+            if self.folder is None:
+                for name, data in files.items():
+                    tasks.create_task(self.upload(name, data))
+            else:
+                for group in in_groups(files.items(), lambda file: len(file[1])):
+                    tasks.create_task(in_thread(put, group))
 
     async def download(self, name: str, size: int) -> bytes | None:
         """`get` for one of many concurrent reads.

@@ -20,8 +20,6 @@ from functools import partial
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.base.progress import progress
 from shardwise._src.base.warn import warn
 from shardwise._src.messages.formatting import short_repr
@@ -30,10 +28,11 @@ from shardwise._src.placement.device_put import process_count, process_index
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
 from shardwise._src.saving.async_manager import Background, check_same, first_process, in_steps
-from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
+from shardwise._src.saving.chunk_files import in_groups
+from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_parts
 from shardwise._src.saving.committing import Writing, begin, staging_place
 from shardwise._src.saving.digests import METADATA, collect, digest_of, groups, leave
-from shardwise._src.saving.shard_sources import Source, source_of
+from shardwise._src.saving.shard_sources import Shard, Source, source_of
 from shardwise._src.saving.storage import Place, explained
 from shardwise._src.saving.tree_metadata import Node, flatten_tree
 
@@ -258,9 +257,7 @@ async def _described(place: Place, entries: Sequence[manifest.Entry]) -> dict[st
     rows = [(f"{folder}/{METADATA}".removeprefix("/"), row) for folder, row in about.items()]
     texts = {name: json.dumps(row).encode() for name, row in rows}
 
-    async with asyncio.TaskGroup() as tasks:
-        for name, text in texts.items():
-            tasks.create_task(place.upload(name, text))
+    await place.put_all(texts)
     return {name: digest_of(text) for name, text in texts.items()}
 
 
@@ -272,19 +269,22 @@ async def _arrays(
     files, shards = LimitInFlightBytes(IN_FLIGHT), LimitInFlightBytes(_FETCHED)
     digests: dict[str, str] = {}
 
-    async def write(source: Source) -> None:
-        for bounds, value in source.parts:
-            size = source.nbytes // len(source.parts)
-            await shards.wait_for_bytes(size)
-            host: np.ndarray = value()
-            await write_part(place, source.entry, bounds, host, files, written, digests)
-            del host
-            await shards.release_bytes(size)
+    async def write(group: list[tuple[Source, Shard]]) -> None:
+        size = sum(map(nbytes, group))
+        await shards.wait_for_bytes(size)
+        parts = [(source.entry, bounds, value()) for source, (bounds, value) in group]
+        await write_parts(place, parts, files, written, digests)
+        del parts
+        await shards.release_bytes(size)
 
+    def nbytes(row: tuple[Source, Shard]) -> int:
+        source, (bounds, _) = row
+        return source.nbytes_of(bounds)
+
+    every = [(source, shard) for source in own for shard in source.parts]
     async with asyncio.TaskGroup() as tasks:
-        for source in own:
-            if source.parts:
-                tasks.create_task(write(source))
+        for group in in_groups(every, nbytes):
+            tasks.create_task(write(group))
     return digests
 
 

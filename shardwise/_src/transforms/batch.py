@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from shardwise._src.base.caches import cached
+from shardwise._src.base.caches import Table, cached
+from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.context import CURRENT, Context, NamedAxis, current
 from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.core.fused import VARIADIC, Fused, form_of
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -25,7 +28,9 @@ from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
-from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
+from shardwise._src.runtime.forks import closed_by_fork
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import DETACHED, Stage, split_captures, stage
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -128,9 +133,9 @@ class BatchTracer(Tracer):
 
     __slots__ = ("value", "dim", "_site")
 
-    def __init__(self, interpreter: Batch, value: Any, dim: int):
+    def __init__(self, interpreter: Batch, value: Any, dim: int, aval: ArrayType | None = None):
         self.interpreter = interpreter
-        self.aval = without_dim(type_of(value), dim)
+        self.aval = aval or without_dim(type_of(value), dim)
         self.value = value
         self.dim = dim
         self._site = None if isinstance(value, Tracer) else user_site(4)
@@ -146,9 +151,10 @@ class Batch(Interpreter):
       user functions that an op contains, which may use this one's tracers from outside.
     depth: how many named axes are in scope outside this one.
     mapped: the axis, as rules see it.
+    plain: whether the axis is not sharded, and not a part of another one.
     """
 
-    __slots__ = ("axis", "tag", "depth", "mapped")
+    __slots__ = ("axis", "tag", "depth", "mapped", "plain")
 
     def __init__(self, parent: Interpreter, axis: Axis, transform: str, function: str):
         super().__init__(parent, transform, function)
@@ -156,6 +162,7 @@ class Batch(Interpreter):
         self.tag = object()
         self.depth = 0
         self.mapped = MappedAxis(self)
+        self.plain = axis.spmd is None and axis.batch_sharding is None and axis.whole is None
 
     def parent_context(self) -> Context:
         """The context of the parent, in which the name of this axis is unbound."""
@@ -192,6 +199,49 @@ class Batch(Interpreter):
         if op.multiple:
             return [self.wrap(o, d) for o, d in zip(out, dim, strict=True)]
         return self.wrap(out, dim)
+
+    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+        """Runs a fused function: as one program if the parent is eager, else inline."""
+        n = fused.arrays
+        if self.plain and self.parent.eager and (len(args) >= n or n == VARIADIC):
+            values, dims = [], []
+            for a in args[:n]:
+                if a.__class__ is BatchTracer and a.interpreter is self:
+                    dims.append(a.dim)
+                    a = a.value
+                else:
+                    dims.append(None)
+                values.append(a)
+            try:
+                if not all([hasattr(a, "_sig") for a in values]):  # host values
+                    values = self.parent.arrays(values)
+                form = form_of(fused, args[n:], static) if static or len(args) > n else fused
+                key = (form, current().key, *[a._sig for a in values], *dims)
+                found = _calls.entries[key]
+            except KeyError:
+                body = partial(_with_static, fused.fun, args[n:], static)
+                found = _calls.put(key, self._batched(body, fused.name, values, dims))
+            except Exception:  # an operand, or an unhashable parameter, that the function rejects
+                found = None
+            if found is not None:
+                return found(self, values)
+        return Interpreter.call(self, fused, args, static)
+
+    def _batched(
+        self, fun: Callable, name: str, values: Sequence[Any], dims: Sequence[int | None]
+    ) -> BatchedCall | None:
+        """The body of a fused function as one program; None if it cannot be one."""
+        if all(d is None for d in dims) or any(a.aval.mesh is not None for a in values):
+            return None
+        if numpy_rank_promotion.value != "allow":  # a message depends on the caller
+            return None
+        token = CURRENT.set(self.parent_context())
+        try:
+            return BatchedCall(self, fun, name, values, dims)
+        except Exception:  # the function itself will raise it again
+            return None
+        finally:
+            CURRENT.reset(token)
 
     def _is_named_in(self, op: Op, params: dict[str, Any]) -> bool:
         """Whether an op, or a program that it contains, is a collective over this axis."""
@@ -251,16 +301,75 @@ def batch(
     args: Sequence[Any],
     dims: Sequence[int | None],
     size: int,
-    axis_name: Any = None,
     transform: str = "vmap",
     name: str = "f",
-    parent: Interpreter | None = None,
-    spmd_axis_name: Any = None,
 ) -> tuple[list[Any], list[int | None]]:
     """Runs `fun(*args) -> list` over the batch dimensions; dims of None are unbatched."""
-    axis = Axis(size, axis_name, spmd_axis_name, batch_sharding_of(args, dims))
-    interpreter = Batch(parent or current().interpreter, axis, transform, name)
+    axis = Axis(size, batch_sharding=batch_sharding_of(args, dims))
+    interpreter = Batch(current().interpreter, axis, transform, name)
     return run_batched(interpreter, fun, args, dims)
+
+
+def _with_static(fun: Callable, rest: Sequence[Any], static: dict[str, Any], *args: Any) -> Any:
+    return fun(*args, *rest, **static)
+
+
+class BatchedCall:
+    """A fused function over a batch dimension, compiled for values like the given ones.
+
+    run:   runs the program, on values.
+    dims:  of the results; None for results that are not batched.
+    types: of the results, without the batch dimension.
+    tree:  the pytree of the results; None for one array.
+    """
+
+    __slots__ = ("run", "dims", "types", "tree")
+
+    def __init__(
+        self,
+        interpreter: Batch,
+        fun: Callable,
+        name: str,
+        values: Sequence[Any],
+        dims: Sequence[int | None],
+    ):
+        self.dims: list[int | None] = []
+        trees: list[Any] = []
+
+        def leaves_of(*args: Any) -> list[Any]:
+            leaves, tree = flatten(fun(*args))
+            trees.append(tree)
+            return leaves
+
+        def batched(*args: Any) -> list[Any]:
+            names = interpreter.transform, interpreter.function
+            inner = Batch(current().interpreter, interpreter.axis, *names)
+            outs, found = run_batched(inner, leaves_of, args, dims)
+            self.dims += found
+            return outs
+
+        eager = interpreter.parent
+        program, _ = stage(batched, [x.aval for x in values], name=name, parent=eager)
+        pairs = zip(program.outvars, self.dims, strict=True)
+        self.types = [v.aval if d is None else without_dim(v.aval, d) for v, d in pairs]
+        (tree,) = trees
+        self.tree = None if tree.num_nodes == 1 and tree.num_leaves == 1 else tree
+        self.run = eager.runner(program, values, is_one=self.tree is None)
+
+    def __call__(self, interpreter: Batch, values: Sequence[Any]) -> Any:
+        outs = self.run(values)
+        if self.tree is None:
+            (dim,), (aval,) = self.dims, self.types
+            return outs if dim is None else BatchTracer(interpreter, outs, dim, aval)
+        for i, (dim, aval) in enumerate(zip(self.dims, self.types, strict=True)):
+            if dim is not None:
+                outs[i] = BatchTracer(interpreter, outs[i], dim, aval)
+        return self.tree.unflatten(outs)
+
+
+CALLS = 8192
+_calls: Table[BatchedCall | None] = Table(__name__, "batched calls", CALLS)
+closed_by_fork(Batch, "call")
 
 
 def run_batched(
