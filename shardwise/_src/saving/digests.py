@@ -11,7 +11,6 @@ their digests in files on the shared storage.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterable, Mapping
 
@@ -67,19 +66,18 @@ async def check_metadata(what: str, place: Place, digests: Digests) -> None:
       CheckpointError: a file is missing or is a different one.
     """
 
-    async def check(name: str, digest: str) -> None:
-        data = await place.download(name, 0)
-        if data is None or digest_of(data) != digest:
+    files = {} if digests is None else digests
+
+    def check(name: str, data: bytes | None) -> None:
+        if data is None or digest_of(data) != files[name]:
             why = "is missing" if data is None else "does not have the contents that were written"
             raise CheckpointError(
                 f"{what}: {place.text} is damaged: the file {name} {why}. Restore another "
                 "checkpoint."
             )
 
-    async with asyncio.TaskGroup() as tasks:
-        for name, digest in (digests or {}).items():
-            if name.rpartition("/")[2] == METADATA:
-                tasks.create_task(check(name, digest))
+    names = [name for name in files if name.rpartition("/")[2] == METADATA]
+    await place.get_all(names, check)
 
 
 # ---------------------------------------------------------------------------------- of processes

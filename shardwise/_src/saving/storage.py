@@ -15,7 +15,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -145,14 +145,30 @@ class Place:
                     tasks.create_task(in_thread(put, group))
 
     async def download(self, name: str, size: int) -> bytes | None:
-        """`get` for one of many concurrent reads.
+        """`get` from an object store, for one of many concurrent reads.
 
-        size: the expected number of bytes, which extends the deadline of an object store.
+        size: the expected number of bytes, which extends the deadline.
         """
-        if self.folder is not None:
-            return await in_thread(self.get, name)
         found = await self._awaited(self._opened().read(name), size)
         return bytes(found.value) if found.state == "value" else None
+
+    async def get_all(self, names: Iterable[str], use: Callable[[str, bytes | None], None]) -> None:
+        """`get` of many small files. use: called with the name and the contents of each."""
+
+        def get(group: Sequence[str]) -> None:
+            for name in group:
+                use(name, self.get(name))
+
+        async def download(name: str) -> None:
+            use(name, await self.download(name, 0))
+
+        async with asyncio.TaskGroup() as tasks:
+            if self.folder is None:
+                for name in names:
+                    tasks.create_task(download(name))
+            else:
+                for group in in_groups(names, lambda _: 0):
+                    tasks.create_task(in_thread(get, group))
 
     def drop(self, name: str) -> None:
         """Removes the object or file with a name."""
