@@ -11,6 +11,7 @@ library copies it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -149,6 +150,28 @@ def scalar(lib: Lib) -> Callable[[], Any]:
     return lambda: f(x, 0.5)
 
 
+def numbers(kind: Callable[[int], Any]) -> Setup:
+    """A number that differs at each call, such as that of the step."""
+
+    def setup(lib: Lib) -> Callable[[], Any]:
+        f, x, steps = lib.root.jit(lambda x, n: x * n), vector(lib), itertools.count()
+        return lambda: f(x, kind(next(steps)))
+
+    return setup
+
+
+def static_beside_tree(lib: Lib) -> Callable[[], Any]:
+    f, tree = lib.root.jit(lambda t, n: first_of(t) + n, static_argnums=1), host_tree(10)
+    tree = lib.root.device_put(tree)
+    return lambda: f(tree, 2)
+
+
+def compiled_numpy(lib: Lib) -> Callable[[], Any]:
+    x = numpy.ones(8, "float32")
+    f = lib.root.jit(lambda x: x + 1).lower(x).compile()
+    return lambda: f(x)
+
+
 def read(value: Callable[[Any], Any], reduce: bool) -> Setup:
     def setup(lib: Lib) -> Callable[[], Any]:
         f, x = lib.root.jit(lambda x: x.sum() if reduce else x + 1), vector(lib)
@@ -215,6 +238,10 @@ CALLS: dict[str, Setup] = {
     "method": method,
     "key": prng_key,
     "scalar": scalar,
+    "int": numbers(int),
+    "numpy_float32": numbers(numpy.float32),
+    "static_tree": static_beside_tree,
+    "numpy_compiled": compiled_numpy,
     "8_devices": eight_devices,
     "8_devices_10": eight_devices_tree,
 }

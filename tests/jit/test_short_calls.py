@@ -14,6 +14,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import fails
 
 V = np.arange(6, dtype=np.float32)
 MESH = sw.make_mesh((8,), ("x",))
@@ -251,3 +252,167 @@ def test_jitted_methods_are_bound():
     for _ in range(3):
         np.testing.assert_array_equal(model.step(V), V * 3)
     assert "multiply" in Model.step.lower(model, V).as_text()
+
+
+# -- static arguments beside other values --
+
+STATIC = {
+    "a tree": ({"a": V, "b": [jnp.ones(6)]}, lambda t, n: (t["a"] * n, t["b"][0] + n)),
+    "a number": (2.5, lambda x, n: x * n),
+    "a NumPy array": (V, lambda x, n: x * n),
+    "a NumPy number": (np.float32(3), lambda x, n: x * n),
+}
+
+
+@pytest.mark.parametrize("name", STATIC)
+def test_static_arguments_beside_other_values(name):
+    """One program for each static value and class; later calls take the short path."""
+    value, fun = STATIC[name]
+    traced = []
+
+    def noted(x, n):
+        traced.append(n)
+        return fun(x, n)
+
+    f = sw.jit(noted, static_argnums=1)
+    numbers = (2, 2.0, True, 0.0, -0.0, np.float32(2))
+    for _ in range(3):
+        for n in numbers:
+            for got, want in zip(
+                sw.tree.leaves(f(value, n)), sw.tree.leaves(fun(value, n)), strict=True
+            ):
+                np.testing.assert_array_equal(got, want)
+                np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+    assert len(traced) == len(numbers)
+
+
+def test_static_arguments_by_name_and_number():
+    f = sw.jit(
+        lambda x, n, mode="a", *, scale=1.0: (x * n + len(mode)) * scale,
+        static_argnames=("n", "mode"),
+    )
+    for _ in range(3):
+        np.testing.assert_array_equal(f(V, 2), V * 2 + 1)
+        np.testing.assert_array_equal(f(V, n=2, mode="bc"), V * 2 + 2)
+        np.testing.assert_array_equal(f(V, 2, "bc", scale=2.0), (V * 2 + 2) * 2)
+        np.testing.assert_array_equal(f(n=3, scale=jnp.float32(2), x=V), (V * 3 + 1) * 2)
+    both = sw.jit(lambda a, x, b: x * a + b, static_argnums=(0, 2))
+    for a, b in [(1, 2), (2, 1), (1, 2)]:
+        np.testing.assert_array_equal(both(a, V, b), V * a + b)
+
+
+def test_the_error_of_an_unhashable_static_argument_is_the_same_later():
+    f = sw.jit(lambda x, n: x["a"], static_argnums=1)
+    f({"a": V}, 1)
+    f({"a": V}, 1)
+    fails(
+        ValueError,
+        "jit of <lambda>: static argument n is [1] of type list, which cannot be hashed. Static "
+        "arguments are part of the cache key: use a hashable type such as a tuple, or do not mark "
+        "it static.",
+        lambda: f({"a": V}, [1]),
+    )
+
+
+def test_a_donated_tree_beside_a_static_argument():
+    f = sw.jit(lambda t, n: {"a": t["a"] + n}, static_argnums=1, donate_argnums=0)
+    state = {"a": jnp.asarray(V)}
+    for _ in range(4):
+        before, state = state, f(state, 1)
+        assert before["a"].is_deleted()
+    np.testing.assert_array_equal(state["a"], V + 4)
+
+
+# -- numbers of NumPy, and numbers that differ at each call --
+
+
+def test_numbers_that_differ_at_each_call():
+    f = sw.jit(lambda x, y: x + y)
+    kinds = (int, float, np.int64, np.int32, np.uint8, np.float64, np.float32, np.float16, np.bool_)
+    for k in range(4):
+        for kind in (*kinds, jnp.bfloat16, complex, np.complex64):
+            found, want = f(jnp.asarray(V), kind(k)), jnp.asarray(V) + kind(k)
+            assert (found.dtype, found.weak_type) == (want.dtype, want.weak_type)
+            np.testing.assert_array_equal(found, want)
+    for value in (0.0, -0.0, np.float32(-0.0), np.nan, np.float64("nan"), np.float32("inf")):
+        found = np.asarray(sw.jit(lambda x: x * 1)(value))
+        np.testing.assert_array_equal(found, np.float32(value))
+        assert np.signbit(found) == np.signbit(value)
+
+
+def test_a_number_that_is_too_large():
+    f = sw.jit(lambda x: x + 1)
+    f(1)
+    for _ in range(2):
+        with pytest.raises(OverflowError, match="2147483648"):
+            f(1 << 31)
+
+
+def test_numbers_on_all_devices():
+    f = sw.jit(lambda x, y: x * y, in_shardings=(NamedSharding(MESH, P("x")), None))
+    host = np.arange(16, dtype=np.float32)
+    for k in range(3):
+        for value in (k, float(k), np.float32(k), np.int64(k)):
+            out = f(host, value)
+            assert len(out.sharding.device_set) == 8
+            np.testing.assert_array_equal(out, host * np.float32(value))
+
+
+# -- compiled programs with values of the host --
+
+
+def compiled(fun, *args, **options):
+    return sw.jit(fun, **options).lower(*args).compile()
+
+
+def test_compiled_programs_take_values_of_the_host():
+    f = compiled(lambda t, y: t["a"] * y, {"a": V}, 2.0)
+    for k in range(3):
+        for a in (V + k, jnp.asarray(V + k), (V + k)[::-1]):
+            for y in (2.5 + k, np.float32(k), jnp.float32(k)):
+                np.testing.assert_array_equal(f({"a": a}, y), np.asarray(a) * np.float32(y))
+    host = V.copy()
+    out = f({"a": host}, 1.0)
+    host[:] = -1
+    np.testing.assert_array_equal(out, V)
+
+
+def test_compiled_programs_check_values_of_the_host_at_every_call():
+    f = compiled(lambda x: x + 1, V)
+    want = (
+        "compiled <lambda>: x must be of type f32[6]; got {}. A compiled program runs on arguments "
+        "of exactly its types: convert them, or call the jitted function, which compiles for "
+        "others."
+    )
+    for _ in range(2):
+        np.testing.assert_array_equal(f(V), V + 1)
+        fails(TypeError, want.format("f32[5]"), lambda: f(V[:5]))
+        fails(TypeError, want.format("i32[6]"), lambda: f(V.astype("i4")))
+        with pytest.raises(TypeError, match=r"^compiled <lambda>: x: "):
+            f(object())
+    with sw.no_execution(), pytest.raises(RuntimeError, match="no_execution is on"):
+        f(V)
+    np.testing.assert_array_equal(f(V), V + 1)
+
+
+def test_compiled_programs_of_many_devices_take_values_of_the_host():
+    rows = NamedSharding(MESH, P("x"))
+    f = compiled(lambda x, y: x + y, V[:1].repeat(16), 1.0, in_shardings=(rows, None))
+    for k in range(3):
+        host = np.arange(16, dtype=np.float32) + k
+        for x in (host, sw.device_put(host, rows), jnp.asarray(host)):
+            for y in (k / 2, np.float32(k / 2)):
+                out = f(x, y)
+                assert out.sharding.is_equivalent_to(rows, 1)
+                np.testing.assert_array_equal(out, host + np.float32(k / 2))
+
+
+def test_compiled_programs_that_donate_or_ignore_values_of_the_host():
+    f = compiled(lambda x, y, z: (x + 1, z), V, 2, 3.0, donate_argnums=(0, 2))
+    for k in range(3):
+        x, z = f(V, k, k / 2)
+        np.testing.assert_array_equal(x, V + 1)
+        assert z == k / 2
+        own = jnp.asarray(V)
+        np.testing.assert_array_equal(f(own, k, 1.0)[0], V + 1)
+        assert own.is_deleted()

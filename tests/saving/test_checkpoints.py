@@ -553,3 +553,17 @@ def test_nothing_is_taken_to_the_host_besides(tmp_path):
     back = checkpoints.restore(tmp_path / "t", on("y"))["x"]
     assert x._host is None and back._host is None
     assert np.array_equal(back, w)
+
+
+def test_an_error_that_was_not_waited_for_says_which_save_it_is_of(tmp_path):
+    checkpoints.save(tmp_path / "old", {"x": 1})
+    checkpoints.save_async(tmp_path / "old", {"x": 2})
+    with pytest.raises(CheckpointError, match=r"old already contains a checkpoint") as caught:
+        checkpoints.save_async(tmp_path / "new", {"x": 3})
+    assert caught.value.__notes__[-1] == (
+        "It is the error of an earlier save_async, for which wait() was not called. The save to "
+        f"{tmp_path / 'new'} was not started: call it again."
+    )
+    assert not (tmp_path / "new").exists()
+    checkpoints.save_async(tmp_path / "new", {"x": 3}).wait()
+    assert checkpoints.restore(tmp_path / "new") == {"x": 3}

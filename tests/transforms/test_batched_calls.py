@@ -94,6 +94,49 @@ def test_equal_numbers_have_their_own_results(numbers):
         same(found, rows(lambda x: jnp.copysign(x, n) + n, X))  # noqa: B023
 
 
+class Raising:
+    """An operand that cannot be converted, and a static argument that cannot be hashed."""
+
+    def __jax_array__(self):
+        raise KeyError("q")
+
+    def __hash__(self):
+        raise KeyError("hash")
+
+
+def test_errors_of_objects_are_passed_on():
+    for _ in range(2):
+        with pytest.raises(KeyError, match="q"):
+            sw.vmap(lambda x: jnp.add(x, Raising()))(X)
+        with pytest.raises(TypeError, match=r"^sum: axis must be an integer; got <"):
+            sw.vmap(lambda x: jnp.sum(x, axis=Raising()))(X)
+
+
+@pytest.mark.parametrize("kind", [float, np.float32, np.float64])
+@pytest.mark.parametrize("first", [0.0, -0.0])
+def test_zeros_keep_their_signs(kind, first):
+    """As a static argument, eagerly and mapped, whichever sign comes first."""
+    sw.clear_caches()
+    for value in (first, -first):
+
+        def fun(x):
+            return jnp.take(x, 99, mode="fill", fill_value=kind(value))  # noqa: B023
+
+        for found in (fun(jnp.ones(3)), *sw.vmap(fun)(X)):
+            assert found == 0 and np.signbit(np.asarray(found)) == np.signbit(value)
+
+
+def test_numbers_that_differ_at_each_call_make_no_programs(monkeypatch):
+    def run():
+        for k in range(3):
+            sw.vmap(lambda x: jnp.var(x, ddof=k / 7))(X)  # noqa: B023
+            sw.vmap(lambda x: jnp.take(x, 9, mode="fill", fill_value=float("nan")))(X)
+
+    run()
+    before = len(batch._calls)
+    assert launches(monkeypatch, run)[1] == 0 and len(batch._calls) == before
+
+
 def test_equal_static_arguments_have_their_own_results():
     for decimals in (0, 1, True):
         found = sw.vmap(lambda x: jnp.round(x, decimals))(X)  # noqa: B023

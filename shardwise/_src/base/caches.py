@@ -45,6 +45,10 @@ def exact(value: Any) -> Any:
 
 
 PLAIN = frozenset((int, bool, str, type(None)))  # equal values of one class are the same
+SIGNED = frozenset((  # classes of numbers whose zeros have signs, which `==` ignores
+    float, complex, np.float16, np.float32, np.float64, np.longdouble, np.complex64, np.complex128,
+    np.clongdouble,
+))  # fmt: skip
 _COMPLEX: Any = (complex, np.complexfloating)
 _NUMBERS: Any = (float, complex, np.generic)
 

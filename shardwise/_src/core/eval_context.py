@@ -13,7 +13,7 @@ name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -49,6 +49,10 @@ class EvalTrace(ABC):
     @abstractmethod
     def arrays(self, args: Sequence[Any]) -> list[Any]:
         """Operands as arrays: scalars go to the device of the first array, others as in `array`."""
+
+    @abstractmethod
+    def with_signatures(self, args: Sequence[Any]) -> tuple[Sequence[Any], list[Any]]:
+        """Operands as arrays, and for each what programs that take it depend on: a part of keys."""
 
     @abstractmethod
     def place_like(self, value: Any, near: Any) -> Any:
@@ -121,6 +125,13 @@ class EvalTrace(ABC):
     @abstractmethod
     def run(self, program: Any, args: Sequence[Any]) -> list[Any]:
         """The results of a `Program`, which is compiled once for each signature of arguments."""
+
+    @abstractmethod
+    def runner(
+        self, program: Any, args: Sequence[Any], *, as_list: bool
+    ) -> Callable[[Sequence[Any]], Any]:
+        """The function that runs a program on arrays like these. It returns the results as a list,
+        or without `as_list` the only result."""
 
 
 def eval_trace() -> EvalTrace:

@@ -146,7 +146,7 @@ def is_plain(x: Any) -> bool:
     if x.__class__ is str:
         if x == "a":  # an alias of "S", of which NumPy warns
             return True
-        with suppress(TypeError):
+        with suppress(TypeError, ValueError):
             return not np.dtype(x)
         return True
     return x.__class__ in _PLAIN or (x.__class__ is tuple and all(map(is_plain, x)))
@@ -155,24 +155,31 @@ def is_plain(x: Any) -> bool:
 class StaticKey:
     """Represents a fused function with its static arguments. In a key it avoids hashing these.
 
-    signed: whether a zero among them is a float, because `==` ignores its sign.
+    ambiguous: whether there is a number among them that `==` does not distinguish from others, such
+      as a zero, whose sign it ignores.
     """
 
-    __slots__ = ("signed",)
+    __slots__ = ("ambiguous",)
 
-    def __init__(self, signed: bool):
-        self.signed = signed
+    def __init__(self, ambiguous: bool):
+        self.ambiguous = ambiguous
 
 
 @cached(FORMS, typed=True)
 def equal_form(fused: Any, *static: Any, **named: Any) -> StaticKey:
     """The same object for equal static arguments of equal types: 1, 1.0 and True are equal."""
-    return StaticKey(any(v.__class__ is float and not v for v in (*static, *named.values())))
+    return StaticKey(any(map(_is_ambiguous, (*static, *named.values()))))
+
+
+def _is_ambiguous(value: Any) -> bool:
+    if value.__class__ is tuple:
+        return any(map(_is_ambiguous, value))
+    return exact(value) is not value.__class__
 
 
 def form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> StaticKey:
-    """`equal_form`, which also distinguishes 0.0 from -0.0."""
+    """`equal_form`, which also distinguishes 0.0 from -0.0, of all classes and inside tuples."""
     form = equal_form(fused, *rest, **static)
-    if form.signed:
+    if form.ambiguous:
         return equal_form(fused, *rest, exact((*rest, *static.values())), **static)
     return form

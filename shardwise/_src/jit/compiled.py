@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from operator import is_
 from typing import Any
+
+import numpy as np
 
 from shardwise._src.arguments.float0_partition import apart
 from shardwise._src.arguments.shape_dtype_struct import shape_of
@@ -13,6 +14,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import CURRENT
 from shardwise._src.jit.costs import with_stated_costs
+from shardwise._src.jit.staging import SCALARS, kinds_of
 from shardwise._src.lowering.layouts_and_memory import place_in
 from shardwise._src.messages.tree_paths import tree_difference, tree_text
 from shardwise._src.running.eager import EAGER
@@ -74,20 +76,36 @@ def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
     return Format(layout or Layout(range(t.ndim)), sharding)
 
 
+def _putting(
+    run: Callable[[Sequence[Any]], Any], places: Sequence[int]
+) -> Callable[[Sequence[Any]], Any]:
+    """`run`, with the values at these places as arrays."""
+
+    def run_with_arrays(leaves: Sequence[Any]) -> Any:
+        given = list(leaves)
+        for i in places:
+            given[i] = EAGER.array(given[i])
+        return run(given)
+
+    return run_with_arrays
+
+
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
 class Compiled(OfTraced):
     """A compiled program. Callable with arguments of exactly the types it was compiled for.
 
     A call checks them; `runner` does not, and is for callers that look up programs by types.
 
-    _calls: runners of calls that passed the checks, by key of the context and signatures; also by
-      pytree, unless all arguments are single arrays (`_is_flat`).
+    _calls: runners of calls that passed the checks, by key of the context and kinds of arguments
+      (`kinds_of`); also by pytree, unless all arguments are single arrays (`_is_flat`).
+    _arrays_only: whether all of these calls were of arrays.
     """
 
     traced: Any
     executable: Executable
     _calls: dict[tuple, Callable[[Sequence[Any]], Any]] = dataclasses.field(default_factory=dict)
     _is_flat: bool = dataclasses.field(init=False)
+    _arrays_only: bool = dataclasses.field(init=False, default=True)
 
     def __post_init__(self) -> None:
         positional, named = self.traced.in_tree.children()
@@ -105,10 +123,12 @@ class Compiled(OfTraced):
         ctx, given = CURRENT.get(), args
         try:
             if self._is_flat and not kwargs:
-                run = self._calls[ctx.key, *[a._sig for a in args]]
+                kinds = [a._sig for a in args] if self._arrays_only else kinds_of(args)
+                run = self._calls[ctx.key, *kinds]
             else:
                 given, tree = flatten_quickly((args, kwargs))
-                run = self._calls[ctx.key, tree, *[a._sig for a in given]]
+                kinds = [a._sig for a in given] if self._arrays_only else kinds_of(given)
+                run = self._calls[ctx.key, tree, *kinds]
         except Exception as error:  # not known yet, or not an array
             refund((args, kwargs), error)
         else:
@@ -125,19 +145,42 @@ class Compiled(OfTraced):
         self._check_places(used)
         rows = zip(used, exe.in_shardings, exe.in_layouts, strict=True)
         placed = [self._placed(*row) for row in rows]
-        if not self.traced.layers and all(map(is_, leaves, arrays)) and all(map(is_, used, placed)):
-            return self._known(tree, arrays)(arrays)
+        moved = [x is not y for x, y in zip(used, placed, strict=True)]
+        if not self.traced.layers and (run := self._short(leaves, moved)) is not None:
+            trees = () if self._is_flat else (tree,)
+            make_room(self._calls, CALLS)
+            self._calls[CURRENT.get().key, *trees, *kinds_of(leaves)] = run
+            return run(leaves)
         run = self.executable
         if watching():
             run = watched(run.program, run, eager=False)
         return self.out_tree.unflatten(run(placed))
 
-    def _known(self, tree: Any, arrays: Sequence[Array]) -> Callable[[Sequence[Any]], Any]:
-        """The runner of a call, cached for others like it."""
-        trees = () if self._is_flat else (tree,)
-        make_room(self._calls, CALLS)
-        run = self._calls[CURRENT.get().key, *trees, *[a._sig for a in arrays]] = self.runner()
-        return run
+    def _short(
+        self, leaves: Sequence[Any], moved: Sequence[bool]
+    ) -> Callable[[Sequence[Any]], Any] | None:
+        """The function that runs calls like this one, which passed the checks, without them. None
+        if it would have to move arrays, or if there are values whose kinds do not say enough.
+
+        moved: for each argument of the executable, whether the call has moved it.
+        """
+        run, places = self.runner(), {i: at for at, i in enumerate(self.traced.kept)}
+        itself = {i for i, _ in self.executable.moves}  # that it moves or puts on devices itself
+        put: list[int] = []
+        for i, x in enumerate(leaves):
+            at = places.get(i)
+            if x.__class__ is Array:
+                if at is not None and moved[at]:
+                    return None
+            elif not (x.__class__ is np.ndarray or isinstance(x, SCALARS)):
+                return None
+            elif at is not None and at not in itself:
+                if moved[at]:
+                    return None
+                put.append(i)
+        if not all([x.__class__ is Array for x in leaves]):
+            object.__setattr__(self, "_arrays_only", False)
+        return _putting(run, put) if put else run
 
     @property
     def _what(self) -> str:

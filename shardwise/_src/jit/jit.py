@@ -47,7 +47,8 @@ from shardwise._src.jit.ref_arguments import (
     without_last_values,
 )
 from shardwise._src.jit.stages import Lowered, Traced, used_arguments
-from shardwise._src.jit.staging import Call, Stageable, Staged, signatures_of
+from shardwise._src.jit.staging import Call, Stageable, Staged, kinds_of, signatures_of
+from shardwise._src.jit.static_arguments import split_static
 from shardwise._src.jit.trace_cache import (
     CacheGroup,
     TraceCache,
@@ -179,20 +180,16 @@ class Jitted(Generic[P, R]):
             given: Any = args
             try:
                 if not self._arrays_only:
-                    if len(args) == 1 and args[0].__class__ is ndarray and not kwargs:
+                    if self._static:
+                        static, moving, named = split_static(self._options, args, kwargs)
+                        given, tree = flatten_quickly((moving, named))
+                        run = self._cache[tree, ctx.key, static, *kinds_of(given)]
+                    elif len(args) == 1 and args[0].__class__ is ndarray and not kwargs:
                         host = given[0]
                         run = self._cache[ctx.key, host.shape, host.dtype]
                     else:
                         given, tree = flat = flatten_quickly((args, kwargs))
-                        kinds = [
-                            a._sig
-                            if (c := a.__class__) is Array
-                            else (a.shape, a.dtype)
-                            if c is ndarray
-                            else c
-                            for a in given
-                        ]
-                        run = self._cache[tree, ctx.key, *kinds]
+                        run = self._cache[tree, ctx.key, *kinds_of(given)]
                 elif self._static:
                     if kwargs:
                         given = (*args, *kwargs.values())
@@ -269,7 +266,6 @@ class Jitted(Generic[P, R]):
     def _choose_key(self, call: Call) -> None:
         """Chooses the kind of short key that later calls have; see `__call__`."""
         self._arrays_only = self._arrays_only and call.has_arrays_only()
-        self._quick = self._quick and (self._arrays_only or not self._static)
 
     def _known(self, key: tuple) -> Callable[[Sequence[Any]], Any] | None:
         """The function that runs calls with a key."""

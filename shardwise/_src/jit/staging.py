@@ -349,15 +349,17 @@ class Stageable:
         """Caches the function that runs a call under keys that are cheaper to compute, if possible.
 
         They are (key of the context, names, signatures ...) for array arguments in call order, with
-        static ones by value; (key of the context, shape, dtype) for one NumPy array; and, for
-        functions without static ones, (pytree, key of the context, kind of each leaf ...).
+        static ones by value; (key of the context, shape, dtype) for one NumPy array; and (pytree,
+        key of the context, kind of each leaf ...), with the static ones third, if there are any.
         """
         known = (Array, np.ndarray)
         if not all(a.__class__ in known or isinstance(a, SCALARS) for a in call.leaves):
             return
         calls = self.known.calls
-        if call.static is None:
-            kinds = list(map(_kind, call.leaves))
+        kinds = kinds_of(call.leaves)
+        if call.static is not None:
+            self.keep(calls, (call.tree, key[0], call.static, *kinds), run)
+        else:
             self.keep(calls, (call.tree, key[0], *kinds), run)
             args, named = call.arguments()
             if len(args) == 1 and not named and args[0].__class__ is np.ndarray and kinds:
@@ -398,11 +400,12 @@ class Stageable:
         return ""
 
 
-def _kind(a: Any) -> Any:
-    """What determines the signature of a leaf in a short key."""
-    if a.__class__ is Array:
-        return a._sig
-    return (a.shape, a.dtype) if a.__class__ is np.ndarray else a.__class__
+def kinds_of(leaves: Sequence[Any]) -> list[Any]:
+    """What determines the signatures of leaves, in a short key."""
+    return [
+        a._sig if (c := a.__class__) is Array else (a.shape, a.dtype) if c is np.ndarray else c
+        for a in leaves
+    ]
 
 
 def _are_plain(static: Any) -> bool:

@@ -20,14 +20,19 @@ from shardwise._src.transforms.tracer import Tracer, escaped
 
 def split_static(options: Options, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:
     """(static arguments as a part of keys, the other positional ones, the other named ones)."""
-    fixed, rest = split(args, options.static_argnums)
-    rows = zip(options.static_argnums, fixed, strict=False)
-    picked = tuple([(i, exact(v), v) for i, v in rows])
-    names, named = options.static_argnames, ()
-    if kwargs:
+    numbers, names, named = options.static_argnums, options.static_argnames, ()
+    if len(numbers) == 1 and numbers[0] < len(args):  # a third of the time
+        (n,) = numbers
+        value = args[n]
+        picked, rest = ((n, exact(value), value),), args[:n] + args[n + 1 :]
+    else:
+        fixed, others = split(args, numbers)
+        rows = zip(numbers, fixed, strict=False)
+        picked, rest = tuple([(i, exact(v), v) for i, v in rows]), tuple(others)
+    if kwargs and not kwargs.keys().isdisjoint(names):
         named = tuple([(k, exact(v), v) for k, v in sorted(kwargs.items()) if k in names])
         kwargs = {k: v for k, v in kwargs.items() if k not in names}
-    return (picked, named), tuple(rest), kwargs
+    return (picked, named), rest, kwargs
 
 
 def merged(static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:

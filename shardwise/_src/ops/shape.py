@@ -74,6 +74,7 @@ def _concatenate_dims(op: Op, *xs: ArrayType, dimension: int) -> Dims:
 def each_once(fun: Callable, xs: Sequence[Any]) -> list[Any]:
     """The results of `fun` for each of `xs`, computed once for repeated values."""
     found: dict[int, Any] = {}
+    xs = list(xs)  # an array gives new objects each time
     for x in xs:
         if id(x) not in found:
             found[id(x)] = fun(x)

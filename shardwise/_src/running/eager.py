@@ -11,7 +11,7 @@ import numpy as np
 from shardwise._src import numpy as numpy_functions
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
-from shardwise._src.base.caches import exact, make_room, register
+from shardwise._src.base.caches import SIGNED, exact, make_room, register
 from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.context import current, update_root
 from shardwise._src.control.entering_rules import eval_call
@@ -68,7 +68,7 @@ class Eager(Interpreter, Indexing):
         try:  # checking each argument's type would be 10% slower
             key = (op, current().key, *[a._sig for a in args], *params, *params.values())
             kept = _table_of(op, params) if op.programs else self.cache
-            run = None if float in map(type, params.values()) else kept.get(key)
+            run = kept.get(key) if SIGNED.isdisjoint(map(type, params.values())) else None
         except (AttributeError, TypeError):  # a host value; an unhashable parameter
             run = None
         if run is None:
@@ -98,7 +98,7 @@ class Eager(Interpreter, Indexing):
         if static or len(args) > n:
             try:
                 form, given = equal_form(fused, *args[n:], **static), args[:n]
-                if form.signed:
+                if form.ambiguous:
                     form = form_of(fused, args[n:], static)
             except TypeError:  # an unhashable static argument: converted, or rejected
                 form = None
@@ -187,11 +187,9 @@ class Eager(Interpreter, Indexing):
         return run(args)
 
     def runner(
-        self, program: Program, args: Sequence[Array], *, is_one: bool
+        self, program: Program, args: Sequence[Array], *, as_list: bool
     ) -> Callable[[Sequence[Any]], Any]:
-        """The function that runs a program on arrays like these, and returns its result, if it has
-        only one, or a list."""
-        out_tree = None if is_one else _list_of(program)
+        out_tree = _list_of(program) if as_list else None
         sigs = [a._sig for a in args]
         return build(program, sigs, out_tree=out_tree, quick=True).runner()
 
@@ -207,6 +205,13 @@ class Eager(Interpreter, Indexing):
             else self.array(a)
             for a in args
         ]
+
+    def with_signatures(self, args: Sequence[Any]) -> tuple[Sequence[Any], list[Any]]:
+        try:
+            return args, [a._sig for a in args]
+        except AttributeError:  # host values
+            arrays = self.arrays(args)
+            return arrays, [a._sig for a in arrays]
 
     def _operands(self, op: Op, args: Sequence[Any]) -> list[Array]:
         """The operands as arrays. Programs need the types that they were traced for, so operands
@@ -297,7 +302,7 @@ class Eager(Interpreter, Indexing):
         if op.contains.eval is eval_call and _runs_by_equation(params["program"]):
             return partial(self._by_equation, params["program"])
         kept = _table_of(op, params) if op.programs else self.cache
-        signs = [exact(v) for v in params.values() if v.__class__ is float]
+        signs = [exact(v) for v in params.values() if v.__class__ in SIGNED]
         key = (op, current().key, *[a._sig for a in args], *params, *params.values(), *signs)
         try:
             hash(key)

@@ -159,12 +159,25 @@ def _warn_of_the_last() -> None:
 
 def start(job: Job) -> Saving:
     """Starts writing in a thread once the previous save is done; raises the error of that."""
-    if _Current.saving is not None:
-        before, _Current.saving = _Current.saving, None
-        before.wait()
+    _finish_earlier(job)
     taken = replace(job, sources=tuple([source.taken() for source in job.sources]))
     _Current.saving = Saving(taken)
     return _Current.saving
+
+
+def _finish_earlier(job: Job) -> None:
+    """Waits for the save in progress, if any. Raises its error, and `job` is then not started."""
+    before, _Current.saving = _Current.saving, None
+    if before is None:
+        return
+    try:
+        before.wait()
+    except Exception as error:
+        error.add_note(
+            "It is the error of an earlier save_async, for which wait() was not called. The save "
+            f"to {job.place.text} was not started: call it again."
+        )
+        raise
 
 
 def prepared(

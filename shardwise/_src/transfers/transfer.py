@@ -15,7 +15,7 @@ from shardwise._src.arrays.array import Array, DeletedBuffer, wrap
 from shardwise._src.arrays.interchange import is_subbyte
 from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
 from shardwise._src.arrays.signature import Signature, cached_near, signature
-from shardwise._src.base.caches import Table, cached, exact
+from shardwise._src.base.caches import PLAIN, Table, cached, exact
 from shardwise._src.base.config import default_device
 from shardwise._src.base.context import current
 from shardwise._src.compiling.module_cache import loaded_for
@@ -48,6 +48,7 @@ from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDe
 
 SCALARS = frozenset((bool, int, float, complex))
 _SCALAR_CACHE_SIZE = 4096
+RECENT = 64  # numbers that are known to have been put for an argument
 scalars: dict[tuple, Array] = {}  # with the default sharding; for others: `Signature.ints`
 _moved_scalars: Table[Array] = Table(__name__, "scalars", _SCALAR_CACHE_SIZE)
 
@@ -97,15 +98,19 @@ def _put_planned(value: Any, sig: Signature, indices: Any, apart: bool, what: st
     if indices is not None and value.__class__ is np.ndarray and is_large(sig):
         processes.note(sig.devices, value)
         return agreed(from_host(sig, value), what)
-    try:
-        host = np.asarray(value, dtype=sig.physical.dtype, order="C")
-    except OverflowError:
-        raise too_large(value, sig.physical.dtype) from None
+    host = _as_host(value, sig)
     if indices is None:
         return wrap(buffers.put(sig.physical, sig.placement, (host,), sig.devices), sig)
     processes.note(sig.devices, host)
     parts = [host[index] for index in indices.values()]
     return agreed(put_parts(sig, parts, list(indices), apart), what)
+
+
+def _as_host(value: Any, sig: Signature) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype=sig.physical.dtype, order="C")
+    except OverflowError:
+        raise too_large(value, sig.physical.dtype) from None
 
 
 def put_by_default(value: np.ndarray, key: Any) -> Array:
@@ -193,16 +198,29 @@ def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
     sig = signature(t, target, True)
     put_numpy = _numpy_putter(t, target, sig)
 
+    recent: set[Any] = set()
+
     def put(x: Any) -> Any:
-        if put_numpy is not None and x.__class__ is np.ndarray:
+        kind = x.__class__
+        if put_numpy is not None and kind is np.ndarray:
             return put_numpy(x)
-        if x.__class__ in SCALARS:
-            key = (x, exact(x), sig)
-            found = _moved_scalars.entries.get(key)
-            if found is None:
-                found = _moved_scalars.put(key, put_host(x, target, True, t))
+        if not (kind in SCALARS or isinstance(x, np.number | np.bool_)):
+            return move(x, target)._impl
+        key = (x, kind if kind in PLAIN else exact(x), sig)
+        found = _moved_scalars.entries.get(key)
+        if found is not None:
             return found._impl
-        return move(x, target)._impl
+        if put_numpy is None:
+            raw = put_host(x, target, True, t)._impl
+        else:
+            raw = put_numpy(_as_host(x, sig))
+        # Only numbers that return soon are kept: not those of steps.
+        if key in recent:
+            _moved_scalars.put(key, wrap(raw, sig))
+        elif len(recent) >= RECENT:
+            recent.clear()
+        recent.add(key)
+        return raw
 
     return put
 

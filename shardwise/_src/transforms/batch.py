@@ -17,7 +17,8 @@ from shardwise._src.base.caches import Table, cached
 from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.context import CURRENT, Context, NamedAxis, current
 from shardwise._src.base.errors import ShardingTypeError
-from shardwise._src.core.fused import VARIADIC, Fused, form_of
+from shardwise._src.core.eval_context import eval_trace
+from shardwise._src.core.fused import VARIADIC, Fused, form_of, is_plain
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -29,8 +30,14 @@ from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.runtime.forks import closed_by_fork
-from shardwise._src.runtime.pytree import flatten
-from shardwise._src.transforms.stage import DETACHED, Stage, split_captures, stage
+from shardwise._src.transforms.stage import (
+    DETACHED,
+    Stage,
+    leaves_of,
+    split_captures,
+    stage,
+    tree_of_several,
+)
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -151,10 +158,10 @@ class Batch(Interpreter):
       user functions that an op contains, which may use this one's tracers from outside.
     depth: how many named axes are in scope outside this one.
     mapped: the axis, as rules see it.
-    plain: whether the axis is not sharded, and not a part of another one.
+    is_unsharded: whether the axis is not sharded, and not a part of another one.
     """
 
-    __slots__ = ("axis", "tag", "depth", "mapped", "plain")
+    __slots__ = ("axis", "tag", "depth", "mapped", "is_unsharded")
 
     def __init__(self, parent: Interpreter, axis: Axis, transform: str, function: str):
         super().__init__(parent, transform, function)
@@ -162,7 +169,7 @@ class Batch(Interpreter):
         self.tag = object()
         self.depth = 0
         self.mapped = MappedAxis(self)
-        self.plain = axis.spmd is None and axis.batch_sharding is None and axis.whole is None
+        self.is_unsharded = axis.spmd is None and axis.batch_sharding is None and axis.whole is None
 
     def parent_context(self) -> Context:
         """The context of the parent, in which the name of this axis is unbound."""
@@ -203,34 +210,47 @@ class Batch(Interpreter):
     def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function: as one program if the parent is eager, else inline."""
         n = fused.arrays
-        if self.plain and self.parent.eager and (len(args) >= n or n == VARIADIC):
+        if self.is_unsharded and self.parent.eager and (len(args) >= n or n == VARIADIC):
             values, dims = [], []
             for a in args[:n]:
                 if a.__class__ is BatchTracer and a.interpreter is self:
+                    values.append(a.value)
                     dims.append(a.dim)
-                    a = a.value
                 else:
+                    values.append(a)
                     dims.append(None)
-                values.append(a)
-            try:
-                if not all([hasattr(a, "_sig") for a in values]):  # host values
-                    values = self.parent.arrays(values)
-                form = form_of(fused, args[n:], static) if static or len(args) > n else fused
-                key = (form, current().key, *[a._sig for a in values], *dims)
-                found = _calls.entries[key]
-            except KeyError:
-                body = partial(_with_static, fused.fun, args[n:], static)
-                found = _calls.put(key, self._batched(body, fused.name, values, dims))
-            except Exception:  # an operand, or an unhashable parameter, that the function rejects
-                found = None
-            if found is not None:
-                return found(self, values)
+            run = self._batched(fused, values, dims, args[n:], static)
+            if run is not None:
+                return run(self)
         return Interpreter.call(self, fused, args, static)
 
     def _batched(
+        self,
+        fused: Fused,
+        values: Sequence[Any],
+        dims: Sequence[int | None],
+        rest: Sequence[Any],
+        static: dict[str, Any],
+    ) -> Callable[[Batch], Any] | None:
+        """A call of a fused function as one program, cached for others like it. None if it cannot
+        be one: the function itself will then raise its error, if any."""
+        try:
+            values, signatures = eval_trace().with_signatures(values)
+            form = form_of(fused, rest, static) if rest or static else fused
+            key = (form, current().key, *signatures, *dims)
+            found = _calls.entries.get(key, _UNKNOWN)
+        except Exception:  # an operand, or an unhashable parameter, that the function rejects
+            return None
+        if found is _UNKNOWN:
+            if not all(map(is_plain, (*rest, *static.values()))):  # too many programs
+                return None
+            body = lambda *xs: fused.fun(*xs, *rest, **static)  # noqa: E731
+            found = _calls.put(key, self._new_call(body, fused.name, values, dims))
+        return None if found is None else partial(found, values)
+
+    def _new_call(
         self, fun: Callable, name: str, values: Sequence[Any], dims: Sequence[int | None]
     ) -> BatchedCall | None:
-        """The body of a fused function as one program; None if it cannot be one."""
         if all(d is None for d in dims) or any(a.aval.mesh is not None for a in values):
             return None
         if numpy_rank_promotion.value != "allow":  # a message depends on the caller
@@ -238,7 +258,7 @@ class Batch(Interpreter):
         token = CURRENT.set(self.parent_context())
         try:
             return BatchedCall(self, fun, name, values, dims)
-        except Exception:  # the function itself will raise it again
+        except Exception:
             return None
         finally:
             CURRENT.reset(token)
@@ -310,14 +330,10 @@ def batch(
     return run_batched(interpreter, fun, args, dims)
 
 
-def _with_static(fun: Callable, rest: Sequence[Any], static: dict[str, Any], *args: Any) -> Any:
-    return fun(*args, *rest, **static)
-
-
 class BatchedCall:
     """A fused function over a batch dimension, compiled for values like the given ones.
 
-    run:   runs the program, on values.
+    run:   takes values; returns one array, or a list if there is a `tree`.
     dims:  of the results; None for results that are not batched.
     types: of the results, without the batch dimension.
     tree:  the pytree of the results; None for one array.
@@ -333,30 +349,24 @@ class BatchedCall:
         values: Sequence[Any],
         dims: Sequence[int | None],
     ):
+        axis, parent = interpreter.axis, interpreter.parent
+        names = interpreter.transform, interpreter.function
         self.dims: list[int | None] = []
         trees: list[Any] = []
 
-        def leaves_of(*args: Any) -> list[Any]:
-            leaves, tree = flatten(fun(*args))
-            trees.append(tree)
-            return leaves
-
         def batched(*args: Any) -> list[Any]:
-            names = interpreter.transform, interpreter.function
-            inner = Batch(current().interpreter, interpreter.axis, *names)
-            outs, found = run_batched(inner, leaves_of, args, dims)
+            inner = Batch(current().interpreter, axis, *names)
+            outs, found = run_batched(inner, leaves_of(fun, trees), args, dims)
             self.dims += found
             return outs
 
-        eager = interpreter.parent
-        program, _ = stage(batched, [x.aval for x in values], name=name, parent=eager)
+        program, _ = stage(batched, [x.aval for x in values], name=name, parent=parent)
         pairs = zip(program.outvars, self.dims, strict=True)
         self.types = [v.aval if d is None else without_dim(v.aval, d) for v, d in pairs]
-        (tree,) = trees
-        self.tree = None if tree.num_nodes == 1 and tree.num_leaves == 1 else tree
-        self.run = eager.runner(program, values, is_one=self.tree is None)
+        self.tree = tree_of_several(trees)
+        self.run = eval_trace().runner(program, values, as_list=self.tree is not None)
 
-    def __call__(self, interpreter: Batch, values: Sequence[Any]) -> Any:
+    def __call__(self, values: Sequence[Any], interpreter: Batch) -> Any:
         outs = self.run(values)
         if self.tree is None:
             (dim,), (aval,) = self.dims, self.types
@@ -367,6 +377,7 @@ class BatchedCall:
         return self.tree.unflatten(outs)
 
 
+_UNKNOWN: Any = object()
 CALLS = 8192
 _calls: Table[BatchedCall | None] = Table(__name__, "batched calls", CALLS)
 closed_by_fork(Batch, "call")

@@ -277,15 +277,26 @@ def stage_fused(
     rest, static: its static arguments, by position and by name.
     """
     trees: list[Any] = []
+    flat = leaves_of(lambda *tracers: fused.fun(*tracers, *rest, **static), trees)
+    program, _ = stage(flat, types, name=fused.name, parent=parent)
+    return program, tree_of_several(trees)
 
-    def flat(*tracers: Any) -> list[Any]:
-        leaves, tree = flatten(fused.fun(*tracers, *rest, **static))
+
+def leaves_of(fun: Callable[..., Any], trees: list[Any]) -> Callable[..., list[Any]]:
+    """`fun`, which returns the leaves of its result, and adds the pytree to `trees`."""
+
+    def flat(*args: Any) -> list[Any]:
+        leaves, tree = flatten(fun(*args))
         trees.append(tree)
         return leaves
 
-    program, _ = stage(flat, types, name=fused.name, parent=parent)
+    return flat
+
+
+def tree_of_several(trees: Sequence[Any]) -> Any:
+    """The pytree of a result; None if it is one array."""
     (tree,) = trees
-    return program, None if tree.num_nodes == 1 and tree.num_leaves == 1 else tree
+    return None if tree.num_nodes == 1 and tree.num_leaves == 1 else tree
 
 
 def _run(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise._src.base.caches import Table
+from shardwise._src.base.caches import SIGNED, Table
 from shardwise._src.base.context import current
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import Fused, form_of
@@ -249,7 +249,7 @@ _locals: Table[Local] = Table(__name__, "linear parts of ops", CACHE_SIZE)
 
 def _local_op(op: Op, taken: tuple[list[Any], ...], params: dict[str, Any]) -> Local | None:
     _, types, marks, _ = taken
-    if op.jvp is None or float in map(type, params.values()):  # 0.0 equals -0.0
+    if op.jvp is None or not SIGNED.isdisjoint(map(type, params.values())):
         return None
     key = (op, current().key, *types, *marks, *params, *params.values())
     try:
