@@ -254,7 +254,7 @@ def test_jitted_methods_are_bound():
     assert "multiply" in Model.step.lower(model, V).as_text()
 
 
-# -- static arguments beside other values --
+# -- static arguments next to other values --
 
 STATIC = {
     "a tree": ({"a": V, "b": [jnp.ones(6)]}, lambda t, n: (t["a"] * n, t["b"][0] + n)),
