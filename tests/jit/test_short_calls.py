@@ -416,3 +416,19 @@ def test_compiled_programs_that_donate_or_ignore_values_of_the_host():
         own = jnp.asarray(V)
         np.testing.assert_array_equal(f(own, k, 1.0)[0], V + 1)
         assert own.is_deleted()
+
+
+def test_values_of_all_kinds_in_one_position():
+    """Arrays, numbers, pytrees and None alternate, so that the kind of key changes."""
+    f = sw.jit(lambda x, y: (x, y))
+    values = [V, jnp.asarray(V), 2.0, 3, {"a": V}, None, (), [1, {"b": V}], np.float32(1), True]
+    for _ in range(3):
+        for x in values:
+            for y in values[::3]:
+                got, want = f(x, y), (x, y)
+                assert sw.tree.structure(got) == sw.tree.structure(want)
+                for a, b in zip(sw.tree.leaves(got), sw.tree.leaves(want), strict=True):
+                    assert isinstance(a, sw.Array)
+                    np.testing.assert_array_equal(a, b)
+        got = f(y=V, x=1.0)
+        np.testing.assert_array_equal(got[1], V)

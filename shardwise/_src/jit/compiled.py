@@ -14,7 +14,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import CURRENT
 from shardwise._src.jit.costs import with_stated_costs
-from shardwise._src.jit.staging import SCALARS, kinds_of
+from shardwise._src.jit.staging import SCALARS, is_flat, kinds_of
 from shardwise._src.lowering.layouts_and_memory import place_in
 from shardwise._src.messages.tree_paths import tree_difference, tree_text
 from shardwise._src.running.eager import EAGER
@@ -108,9 +108,7 @@ class Compiled(OfTraced):
     _arrays_only: bool = dataclasses.field(init=False, default=True)
 
     def __post_init__(self) -> None:
-        positional, named = self.traced.in_tree.children()
-        is_flat = positional.num_leaves + 1 == positional.num_nodes and not named.children()
-        object.__setattr__(self, "_is_flat", is_flat)
+        object.__setattr__(self, "_is_flat", is_flat(self.traced.in_tree))
 
     def runner(self) -> Callable[[Sequence[Any]], Any]:
         """The function that runs it on all arguments, as arrays of exactly its signatures."""

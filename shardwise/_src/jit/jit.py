@@ -12,8 +12,6 @@ from operator import attrgetter
 from types import FunctionType, MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from numpy import ndarray
-
 from shardwise._src.arguments.float0_partition import apart, places
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct, shapes_of
 from shardwise._src.arguments.signatures import check_function
@@ -111,6 +109,7 @@ class Jitted(Generic[P, R]):
         "_quick",
         "_static",
         "_arrays_only",
+        "_flat",
         "_made",
         "__dict__",
         "__weakref__",
@@ -131,7 +130,8 @@ class Jitted(Generic[P, R]):
         self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = self._made.calls
         self._quick = options is NO_OPTIONS or not options.device
         self._static = options.has_static
-        self._arrays_only = True  # besides static arguments, until a call shows otherwise
+        # Until a call shows otherwise: arguments are arrays or static, and none is a pytree.
+        self._arrays_only = self._flat = True
 
     @property
     def _function(self) -> Stageable:
@@ -184,9 +184,8 @@ class Jitted(Generic[P, R]):
                         static, moving, named = split_static(self._options, args, kwargs)
                         given, tree = flatten_quickly((moving, named))
                         run = self._cache[tree, ctx.key, static, *kinds_of(given)]
-                    elif len(args) == 1 and args[0].__class__ is ndarray and not kwargs:
-                        host = given[0]
-                        run = self._cache[ctx.key, host.shape, host.dtype]
+                    elif self._flat and not kwargs:
+                        run = self._cache[ctx.key, *kinds_of(args)]
                     else:
                         given, tree = flat = flatten_quickly((args, kwargs))
                         run = self._cache[tree, ctx.key, *kinds_of(given)]
@@ -266,6 +265,7 @@ class Jitted(Generic[P, R]):
     def _choose_key(self, call: Call) -> None:
         """Chooses the kind of short key that later calls have; see `__call__`."""
         self._arrays_only = self._arrays_only and call.has_arrays_only()
+        self._flat = self._flat and call.is_flat()
 
     def _known(self, key: tuple) -> Callable[[Sequence[Any]], Any] | None:
         """The function that runs calls with a key."""

@@ -90,6 +90,10 @@ class Call(NamedTuple):
         args, kwargs = self.tree.unflatten(self.leaves)
         return all(a.__class__ is Array for a in (*args, *kwargs.values()))
 
+    def is_flat(self) -> bool:
+        """Whether no argument is static, named or a pytree."""
+        return self.static is None and is_flat(self.tree)
+
     def arguments(self) -> tuple[tuple, dict]:
         """All arguments of the call, static ones included."""
         return merged(self.static, *self.tree.unflatten(self.leaves))
@@ -349,8 +353,9 @@ class Stageable:
         """Caches the function that runs a call under keys that are cheaper to compute, if possible.
 
         They are (key of the context, names, signatures ...) for array arguments in call order, with
-        static ones by value; (key of the context, shape, dtype) for one NumPy array; and (pytree,
-        key of the context, kind of each leaf ...), with the static ones third, if there are any.
+        static ones by value; (key of the context, kind of each argument ...) without pytrees and
+        names; and (pytree, key of the context, kind of each leaf ...), with the static ones third,
+        if there are any.
         """
         known = (Array, np.ndarray)
         if not all(a.__class__ in known or isinstance(a, SCALARS) for a in call.leaves):
@@ -361,9 +366,8 @@ class Stageable:
             self.keep(calls, (call.tree, key[0], call.static, *kinds), run)
         else:
             self.keep(calls, (call.tree, key[0], *kinds), run)
-            args, named = call.arguments()
-            if len(args) == 1 and not named and args[0].__class__ is np.ndarray and kinds:
-                self.keep(calls, (key[0], *kinds[0]), run)
+            if is_flat(call.tree):
+                self.keep(calls, (key[0], *kinds), run)
         if not call.has_arrays_only():
             return
         args, kwargs = call.arguments()
@@ -398,6 +402,12 @@ class Stageable:
         if self.known.was_staged:
             return "it has been called before, but its cached programs have been cleared."
         return ""
+
+
+def is_flat(tree: Any) -> bool:
+    """Whether a pytree of (args, kwargs) has only positional arguments, each of which is a leaf."""
+    positional, named = tree.children()
+    return positional.num_leaves + 1 == positional.num_nodes and not named.children()
 
 
 def kinds_of(leaves: Sequence[Any]) -> list[Any]:
