@@ -88,8 +88,8 @@ def vmap(
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if RULES and any(map(has_rules, flatten((args, kwargs), has_rules)[0])):
-            names = axis_name, axis_size, spmd_axis_name
-            return mapped_by_rules(fun, what, (axes, out_axes), names, args, kwargs)
+            about = axis_name, axis_size, spmd_axis_name
+            return mapped_by_rules(fun, what, (axes, out_axes), about, args, kwargs)
         leaves, tree = flat_arguments(args, kwargs, lambda: parameters_of(fun))
         if isinstance(axes, int) and not kwargs:
             dims: list[Any] = [axes] * len(leaves)
