@@ -33,7 +33,8 @@ _THREADS = 4  # some copy and compute checksums while others wait for the disk
 _LARGE = 1 << 20  # bytes of a file that bypasses the page cache
 _PIECE = 8 << 20  # bytes copied at a time into an aligned buffer
 _BLOCK = mmap.PAGESIZE  # alignment of addresses and lengths for direct I/O
-_GROUP_FILES, _GROUP_BYTES = 64, 1 << 20  # of small files that one thread handles in one call
+# Of small files that a thread handles in one call: passing one to it takes longer than writing it.
+_GROUP_FILES, _GROUP_BYTES = 64, 1 << 20
 
 
 @functools.cache
@@ -69,10 +70,7 @@ class WrongLength(ValueError):
 
 
 def in_groups(items: Iterable[T], nbytes: Callable[[T], int]) -> Iterator[list[T]]:
-    """Groups of items, in their order: many small ones, or a single large one.
-
-    To pass a small file to a thread takes longer than to write it.
-    """
+    """Groups of items, in their order: many small ones, or a single large one."""
     group: list[T] = []
     left = _GROUP_BYTES
     for item in items:

@@ -196,9 +196,9 @@ async def _upload(place: Place, group: Sequence[_Chunk]) -> list[int]:
     """Writes chunks into an object store, at the same time; returns their checksums."""
 
     async def upload(chunk: _Chunk) -> int:
-        whole, found = with_checksum(chunk.full())
+        data, found = with_checksum(chunk.full())
         try:
-            await place.upload(chunk.name, whole)
+            await place.upload(chunk.name, data)
         except TimeoutError:
             raise  # the message already names the store
         except (ValueError, OSError) as error:

@@ -294,9 +294,9 @@ async def _arrays(
         source, (bounds, _) = row
         return source.nbytes_of(bounds)
 
-    every = [(source, shard) for source in own for shard in source.parts]
+    own_shards = [(source, shard) for source in own for shard in source.parts]
     async with asyncio.TaskGroup() as tasks:
-        for group in in_groups(every, nbytes):
+        for group in in_groups(own_shards, nbytes):
             tasks.create_task(write(group))
     return digests
 
