@@ -160,7 +160,7 @@ def numbers(kind: Callable[[int], Any]) -> Setup:
     return setup
 
 
-def static_beside_tree(lib: Lib) -> Callable[[], Any]:
+def static_next_to_tree(lib: Lib) -> Callable[[], Any]:
     f, tree = lib.root.jit(lambda t, n: first_of(t) + n, static_argnums=1), host_tree(10)
     tree = lib.root.device_put(tree)
     return lambda: f(tree, 2)
@@ -240,7 +240,7 @@ CALLS: dict[str, Setup] = {
     "scalar": scalar,
     "int": numbers(int),
     "numpy_float32": numbers(numpy.float32),
-    "static_tree": static_beside_tree,
+    "static_tree": static_next_to_tree,
     "numpy_compiled": compiled_numpy,
     "8_devices": eight_devices,
     "8_devices_10": eight_devices_tree,

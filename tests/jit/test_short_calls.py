@@ -12,6 +12,9 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise._src.jit.compiled import Compiled
+from shardwise._src.jit.jit import Jitted
+from shardwise._src.transfers import transfer
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
@@ -265,7 +268,7 @@ STATIC = {
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_static_arguments_beside_other_values(name):
+def test_static_arguments_next_to_other_values(name):
     """One program for each static value and class; later calls take the short path."""
     value, fun = STATIC[name]
     traced = []
@@ -314,7 +317,7 @@ def test_the_error_of_an_unhashable_static_argument_is_the_same_later():
     )
 
 
-def test_a_donated_tree_beside_a_static_argument():
+def test_a_donated_tree_next_to_a_static_argument():
     f = sw.jit(lambda t, n: {"a": t["a"] + n}, static_argnums=1, donate_argnums=0)
     state = {"a": jnp.asarray(V)}
     for _ in range(4):
@@ -432,3 +435,61 @@ def test_values_of_all_kinds_in_one_position():
                     np.testing.assert_array_equal(a, b)
         got = f(y=V, x=1.0)
         np.testing.assert_array_equal(got[1], V)
+
+
+def long_calls(monkeypatch, call):
+    """How often a call goes the long way, by what is called."""
+    found = []
+
+    def counted(kind, name):
+        whole = getattr(kind, name)
+
+        def run(self, *args):
+            found.append(name)
+            return whole(self, *args)
+
+        patch.setattr(kind, name, run)
+
+    with monkeypatch.context() as patch:
+        counted(Jitted, "_call")
+        counted(Compiled, "_run")
+        call()
+    return found
+
+
+def test_later_calls_take_the_short_path(monkeypatch):
+    tree, number = {"a": V, "b": jnp.ones(6)}, np.float32(2)
+    static = sw.jit(lambda t, n: sw.tree.map(lambda x: x * n, t), static_argnums=1)
+    keywords = sw.jit(lambda x, n, scale: x * n * scale, static_argnames="n")
+    plain, pair = sw.jit(lambda x: x + 1), sw.jit(lambda x, y: x * y)
+    programs = compiled(lambda x: x + 1, V), compiled(lambda t, y: t["a"] * y, tree, number)
+
+    def calls():
+        static(tree, 2)
+        static(V, 2)
+        static(number, 3)
+        keywords(V, n=2, scale=2.0)
+        plain(V)
+        plain(number)
+        pair(jnp.ones(6), number)
+        pair(V, 3)
+        programs[0](V)
+        programs[0](jnp.asarray(V))
+        programs[1](tree, number)
+
+    assert len(long_calls(monkeypatch, calls)) > 0
+    calls()
+    assert long_calls(monkeypatch, calls) == []
+
+
+def test_numbers_are_kept_on_the_device_if_they_return():
+    f, kept = sw.jit(lambda x, y: x * y), transfer._moved_scalars.entries
+    x = jnp.ones(3)
+    f(x, 1), f(x, 0.125)  # the programs
+    before = len(kept)
+    for step in range(1000, 1300):
+        f(x, step)
+    assert len(kept) == before
+    for _ in range(3):
+        f(x, 0.375), f(x, np.float32(0.375))
+    assert len(kept) == before + 2

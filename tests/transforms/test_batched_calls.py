@@ -126,6 +126,33 @@ def test_zeros_keep_their_signs(kind, first):
             assert found == 0 and np.signbit(np.asarray(found)) == np.signbit(value)
 
 
+@pytest.mark.parametrize("first", [0.0, -0.0])
+def test_zeros_in_parameters_of_ops_keep_their_signs(first):
+    """Also in the gradient, whose rules are cached by the parameters."""
+    sw.clear_caches()
+    for value in (first, -first):
+
+        def fun(x):
+            return x.at[99].get(mode="fill", fill_value=np.float32(value))  # noqa: B023
+
+        def of_op(x):
+            numbers = lax.GatherDimensionNumbers(
+                offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,)
+            )
+            return lax.gather(
+                x,
+                jnp.array([99]),
+                numbers,
+                (1,),
+                mode="fill",
+                fill_value=np.float32(value),  # noqa: B023
+            )
+
+        for f in (fun, of_op):
+            for found in (f(jnp.ones(3)), sw.value_and_grad(f)(jnp.ones(3))[0]):
+                assert found == 0 and np.signbit(np.asarray(found)) == np.signbit(value)
+
+
 def test_numbers_that_differ_at_each_call_make_no_programs(monkeypatch):
     def run():
         for k in range(3):
@@ -272,3 +299,9 @@ def test_no_execution_and_nans():
 
 def test_forks_are_closed():
     assert (batch.Batch, "call") in forks._closed
+
+
+def test_stacking_a_mapped_array_of_several():
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    same(lax.stack(jnp.asarray(x), 1), x.swapaxes(0, 1))
+    same(sw.vmap(lambda row: lax.stack(row, 1))(x), x.swapaxes(1, 2))

@@ -12,6 +12,8 @@ from operator import attrgetter
 from types import FunctionType, MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
+from numpy import ndarray
+
 from shardwise._src.arguments.float0_partition import apart, places
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct, shapes_of
 from shardwise._src.arguments.signatures import check_function
@@ -185,7 +187,10 @@ class Jitted(Generic[P, R]):
                         given, tree = flatten_quickly((moving, named))
                         run = self._cache[tree, ctx.key, static, *kinds_of(given)]
                     elif self._flat and not kwargs:
-                        run = self._cache[ctx.key, *kinds_of(args)]
+                        if len(args) == 1 and (x := given[0]).__class__ is ndarray:  # 0.7 µs less
+                            run = self._cache[ctx.key, (x.shape, x.dtype)]
+                        else:
+                            run = self._cache[ctx.key, *kinds_of(args)]
                     else:
                         given, tree = flat = flatten_quickly((args, kwargs))
                         run = self._cache[tree, ctx.key, *kinds_of(given)]

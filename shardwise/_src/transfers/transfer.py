@@ -48,7 +48,7 @@ from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDe
 
 SCALARS = frozenset((bool, int, float, complex))
 _SCALAR_CACHE_SIZE = 4096
-RECENT = 64  # numbers that are known to have been put for an argument
+_RECENT = 64  # numbers that are known to have been put for an argument
 scalars: dict[tuple, Array] = {}  # with the default sharding; for others: `Signature.ints`
 _moved_scalars: Table[Array] = Table(__name__, "scalars", _SCALAR_CACHE_SIZE)
 
@@ -197,7 +197,6 @@ def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
     raw buffer. NumPy arrays are put by a plan that is made here, once."""
     sig = signature(t, target, True)
     put_numpy = _numpy_putter(t, target, sig)
-
     recent: set[Any] = set()
 
     def put(x: Any) -> Any:
@@ -217,7 +216,7 @@ def into(t: ArrayType, target: Any) -> Callable[[Any], Any]:
         # Only numbers that return soon are kept: not those of steps.
         if key in recent:
             _moved_scalars.put(key, wrap(raw, sig))
-        elif len(recent) >= RECENT:
+        elif len(recent) >= _RECENT:
             recent.clear()
         recent.add(key)
         return raw

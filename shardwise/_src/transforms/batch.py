@@ -234,6 +234,8 @@ class Batch(Interpreter):
     ) -> Callable[[Batch], Any] | None:
         """A call of a fused function as one program, cached for others like it. None if it cannot
         be one: the function itself will then raise its error, if any."""
+        if all(d is None for d in dims):
+            return None
         try:
             values, signatures = eval_trace().with_signatures(values)
             form = form_of(fused, rest, static) if rest or static else fused
@@ -251,7 +253,7 @@ class Batch(Interpreter):
     def _new_call(
         self, fun: Callable, name: str, values: Sequence[Any], dims: Sequence[int | None]
     ) -> BatchedCall | None:
-        if all(d is None for d in dims) or any(a.aval.mesh is not None for a in values):
+        if any(a.aval.mesh is not None for a in values):
             return None
         if numpy_rank_promotion.value != "allow":  # a message depends on the caller
             return None
